@@ -1,0 +1,37 @@
+"""Import of the alfworld package without its side effects."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import tempfile
+from types import ModuleType
+
+from parallel_envs.errors import DependencyError
+
+__all__ = ["import_alfworld"]
+
+
+def import_alfworld(module: str) -> ModuleType:
+    """Import ``alfworld.<module>``.
+
+    Importing alfworld creates the folder ``$ALFWORLD_DATA`` and sets that variable, which hides a
+    wrong path. Here it is pointed at a folder that exists while the import runs.
+
+    Raises:
+        DependencyError: alfworld is not installed.
+    """
+    before = os.environ.get("ALFWORLD_DATA")
+    os.environ["ALFWORLD_DATA"] = tempfile.gettempdir()
+    try:
+        return importlib.import_module(f"alfworld.{module}")
+    except ImportError as error:
+        raise DependencyError(
+            f"ALFWorld is not usable here ({error}). "
+            "Install it with: pip install 'parallel-text-envs[alfworld]'"
+        ) from error
+    finally:
+        if before is None:
+            del os.environ["ALFWORLD_DATA"]
+        else:
+            os.environ["ALFWORLD_DATA"] = before

@@ -1,0 +1,324 @@
+"""`ParallelTextEnv`: n replicas of one text-game task as one Gymnasium environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypedDict
+
+import gymnasium
+import numpy as np
+from gymnasium.error import ResetNeeded
+
+from parallel_envs.errors import ActionError, EngineError, ReplicaMismatchError
+from parallel_envs.game import GameState, Task, TaskSet, TextGame, find_task
+from parallel_envs.render import side_by_side
+from parallel_envs.spaces import Unicode
+
+__all__ = ["Observation", "ParallelTextEnv", "StopRule"]
+
+StopRule = Literal["first_win", "all_ended"]
+
+
+class Observation(TypedDict):
+    """What the agent sees: the task and what each of the n replicas last showed."""
+
+    task: str
+    observations: tuple[str, ...]
+
+
+class ParallelTextEnv(gymnasium.Env[Observation, tuple[str, ...]]):
+    """n replicas of one task: act in any of them each turn, see all, win when one is solved.
+
+    ========== =====================================================================
+    Action     ``Tuple(Unicode × n)``; ``""`` leaves that replica alone
+    Observed   ``Dict(task=Unicode, observations=Tuple(Unicode × n))``
+    Reward     rise of the best score of any replica so far, scores in [0, 1]
+    Terminated a replica has won (``stop="first_win"``), or every replica has ended
+    Truncated  ``max_turns`` turns were played and nothing of the above happened
+    ========== =====================================================================
+
+    The return of an episode is its best score; a win is paid once. All replicas start in the
+    same state (checked at every reset) and never influence one another. A replica that has won
+    or is lost is *closed*: later actions for it are not sent, and ``info["ignored"]`` says so.
+
+    ``info`` holds, with n the number of replicas and arrays of length n:
+
+    - ``task_id``, ``task_type``, ``split``: which task is played.
+    - ``admissible_actions``: n tuples of strings, each in a fixed order.
+    - ``score`` (float in [0, 1]), ``raw_score`` (the engine's own), ``won``, ``closed``: where
+      each replica stands.
+    - ``acted``, ``ignored``: was an action sent; was one given to a closed replica.
+    - ``admissible``: was the sent action in the list held before this step.
+    - ``changed_nothing``: the action left the replica in the state it was in.
+    - ``state_key``: n short hashes, equal exactly when two replicas are in the same state.
+    - ``pending``: n open questions of the engine, None where there is none.
+    - ``turn``: turns played; ``steps``: actions sent, summed over replicas.
+
+    Args:
+        task_set: The tasks of a split.
+        n: Number of replicas, at least 1.
+        max_turns: Turns after which the episode is truncated, at least 1.
+        stop: ``"first_win"`` ends the episode with the first win, ``"all_ended"`` when every
+            replica has ended.
+        render_mode: ``"ansi"`` makes `render` return the replicas side by side.
+
+    Example:
+        >>> from parallel_envs.toy import ToyTasks
+        >>> env = ParallelTextEnv(ToyTasks(), n=3)
+        >>> obs, info = env.reset(seed=0)
+        >>> obs["task"]
+        'Find the coin and take it.'
+        >>> obs, reward, terminated, truncated, info = env.step(("go east", "go west", ""))
+        >>> [text.splitlines()[0] for text in obs["observations"]]
+        ['You are in the attic.', 'You are in the cellar.', 'You are in the hall.']
+        >>> info["acted"].tolist(), info["steps"], reward
+        ([True, True, False], 2, 0.0)
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}
+
+    def __init__(
+        self,
+        task_set: TaskSet,
+        n: int = 4,
+        *,
+        max_turns: int = 25,
+        stop: StopRule = "first_win",
+        render_mode: str | None = None,
+    ) -> None:
+        self.task_set = task_set
+        self.n = _positive("n", n)
+        self.max_turns = _positive("max_turns", max_turns)
+        if stop not in ("first_win", "all_ended"):
+            raise ValueError(f"stop must be 'first_win' or 'all_ended', not {stop!r}")
+        self.stop = stop
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(f"render_mode must be None or 'ansi', not {render_mode!r}")
+        self.render_mode = render_mode
+        # A space of its own for every replica: a shared one would be seeded n times.
+        self.action_space = gymnasium.spaces.Tuple([Unicode() for _ in range(self.n)])
+        self.observation_space = gymnasium.spaces.Dict(
+            {
+                "task": Unicode(),
+                "observations": gymnasium.spaces.Tuple([Unicode() for _ in range(self.n)]),
+            }
+        )
+        self._game: TextGame | None = None
+        self._task: Task | None = None
+        self._states: tuple[GameState, ...] = ()
+        self._over = "reset() has not been called"  # why step() is refused; "" while playing
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Start an episode on a task drawn with the seed, or on ``options["task_id"]``.
+
+        Args:
+            seed: Seeds the draw of this and of later tasks. The same seed gives the same task
+                with the same text in every process.
+            options: ``{"task_id": id}`` names the task; other keys are ignored.
+
+        Raises:
+            UnknownTaskError: The split has no such task.
+            ReplicaMismatchError: Two replicas did not start in the same state.
+            EngineError: The engine could not be started.
+        """
+        super().reset(seed=seed)
+        wanted = (options or {}).get("task_id")
+        if wanted is None:
+            tasks = self.task_set.tasks
+            task = tasks[int(self.np_random.integers(len(tasks)))]
+        else:
+            task = find_task(self.task_set.tasks, wanted)
+        self._over = "the last reset() failed"
+        if self._game is None or task != self._task:
+            self._close_game()
+            self._game = self.task_set.open(task, self.n)
+            self._task = task
+        try:
+            self._states = self._game.start()
+        except EngineError:  # for example, a Java server that died since the last episode
+            self._close_game()
+            self._game = self.task_set.open(task, self.n)
+            self._states = self._game.start()
+        _require_identical(task, self._states)
+        self._turn = 0
+        self._steps = 0
+        self._best = 0.0
+        self._over = ""
+        nobody = np.zeros(self.n, dtype=bool)
+        return self._observation(), self._info(nobody, nobody, nobody, nobody)
+
+    def step(
+        self, action: Sequence[str]
+    ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Play one turn: send each non-empty action to its replica.
+
+        Args:
+            action: n strings; ``action[i]`` goes to replica i, ``""`` leaves it alone.
+
+        Returns:
+            The observation, the rise of the best score, ``terminated``, ``truncated``, ``info``.
+
+        Raises:
+            ActionError: Not n strings; nothing was sent and the episode goes on.
+            EngineError: The engine failed; call `reset` to start anew.
+            gymnasium.error.ResetNeeded: There is no episode to play in.
+        """
+        if self._over:
+            raise ResetNeeded(f"Cannot step: {self._over}. Call reset() to start an episode.")
+        actions = self._checked(action)
+        assert self._game is not None
+        before = self._states
+        given = np.array([text != "" for text in actions])
+        closed = np.array([state.ended for state in before])
+        acted = given & ~closed
+        states = list(before)
+        self._over = "the engine failed during the last step()"
+        for replica in np.flatnonzero(acted).tolist():
+            states[replica] = self._game.step(replica, actions[replica])
+        self._states = tuple(states)
+        self._turn += 1
+        self._steps += int(acted.sum())
+        best = max(self._best, *(state.score for state in states))
+        reward, self._best = best - self._best, best
+
+        won = any(state.won for state in states)
+        terminated = all(s.ended for s in states) or (won and self.stop == "first_win")
+        truncated = not terminated and self._turn >= self.max_turns
+        self._over = "the episode is over" if terminated or truncated else ""
+
+        admissible = np.array(
+            [
+                sent and text in state.admissible_actions
+                for sent, text, state in zip(acted, actions, before, strict=True)
+            ]
+        )
+        unchanged = np.array(
+            [
+                sent and old.state_key == new.state_key
+                for sent, old, new in zip(acted, before, states, strict=True)
+            ]
+        )
+        info = self._info(acted, given & closed, admissible, unchanged)
+        return self._observation(), reward, terminated, truncated, info
+
+    def render(self) -> str | None:  # type: ignore[override]
+        """Return the replicas side by side as text, or None without a render mode."""
+        if self.render_mode is None:
+            gymnasium.logger.warn("render() needs gymnasium.make(..., render_mode='ansi')")
+            return None
+        if not self._states:
+            raise ResetNeeded("Cannot render before reset().")
+        titles = [
+            f"env {i + 1}" + (" WON" if s.won else " LOST" if s.lost else f" {s.score:.0%}")
+            for i, s in enumerate(self._states)
+        ]
+        texts = [state.observation for state in self._states]
+        head = f"turn {self._turn}/{self.max_turns}"
+        if self._game is not None:
+            head += f" | {self._game.objective}"
+        return head + "\n" + side_by_side(titles, texts)
+
+    def expert_plan(self, replica: int = 0) -> tuple[str, ...]:
+        """Return actions that solve the task from where `replica` stands; can be slow.
+
+        Empty when the engine's expert finds none.
+        """
+        if self._game is None:
+            raise ResetNeeded("Cannot plan before reset().")
+        if not 0 <= replica < self.n:
+            raise IndexError(f"replica must be in 0..{self.n - 1}, not {replica}")
+        return self._game.expert_plan(replica)
+
+    def close(self) -> None:
+        """Free the game and its engine. Closing twice is fine; `reset` opens it again."""
+        self._close_game()
+        self.task_set.close()
+        self._over = "the environment is closed"
+
+    def _close_game(self) -> None:
+        game, self._game, self._task = self._game, None, None
+        if game is not None:
+            game.close()
+
+    def _checked(self, action: Sequence[str]) -> tuple[str, ...]:
+        """Return the joint action as n plain strings, or raise before anything is sent."""
+        if isinstance(action, str) or not isinstance(action, Sequence):
+            raise ActionError(
+                f"step() takes a tuple of {self.n} strings, one for each replica, "
+                f"not {type(action).__name__}; '' leaves a replica alone"
+            )
+        if len(action) != self.n:
+            raise ActionError(
+                f"step() takes {self.n} strings, one for each replica, not {len(action)}; "
+                "'' leaves a replica alone"
+            )
+        for replica, text in enumerate(action):
+            if not isinstance(text, str):
+                raise ActionError(
+                    f"the action of replica {replica} must be a string, "
+                    f"not {type(text).__name__}; '' leaves it alone"
+                )
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise ActionError(
+                    f"the action of replica {replica} is not valid Unicode text ({error.reason} "
+                    f"at character {error.start}); decode model output with errors='replace'"
+                ) from None
+        return tuple(str(text) for text in action)
+
+    def _observation(self) -> Observation:
+        assert self._game is not None
+        return Observation(
+            task=self._game.objective,
+            observations=tuple(state.observation for state in self._states),
+        )
+
+    def _info(
+        self,
+        acted: np.ndarray,
+        ignored: np.ndarray,
+        admissible: np.ndarray,
+        changed_nothing: np.ndarray,
+    ) -> dict[str, Any]:
+        assert self._task is not None
+        states = self._states
+        return {
+            "task_id": self._task.id,
+            "task_type": self._task.type,
+            "split": self.task_set.split,
+            "admissible_actions": tuple(state.admissible_actions for state in states),
+            "score": np.array([state.score for state in states]),
+            "raw_score": np.array([state.raw_score for state in states]),
+            "won": np.array([state.won for state in states]),
+            "closed": np.array([state.ended for state in states]),
+            "acted": acted.copy(),
+            "ignored": ignored.copy(),
+            "admissible": admissible.copy(),
+            "changed_nothing": changed_nothing.copy(),
+            "state_key": tuple(state.state_key for state in states),
+            "pending": tuple(state.pending for state in states),
+            "turn": self._turn,
+            "steps": self._steps,
+        }
+
+
+def _positive(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+    return int(value)
+
+
+def _require_identical(task: Task, states: tuple[GameState, ...]) -> None:
+    """Raise unless all replicas start alike; the message names two that differ, and how."""
+    for replica, state in enumerate(states[1:], start=1):
+        for field in GameState.__slots__:
+            first, other = getattr(states[0], field), getattr(state, field)
+            if first != other:
+                raise ReplicaMismatchError(
+                    f"task {task.id}: replicas 0 and {replica} did not start in the same "
+                    f"state; {field} is {first!r:.200} in one and {other!r:.200} in the other. "
+                    "This is a fault of the engine, please report it."
+                )
