@@ -1,0 +1,1 @@
+"""ALFWorld: the official games, n replicas on one loaded planner library."""

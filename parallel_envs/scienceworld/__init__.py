@@ -1,0 +1,1 @@
+"""ScienceWorld: all tasks and splits, n replicas in one Java server."""

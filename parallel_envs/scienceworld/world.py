@@ -1,0 +1,127 @@
+"""`World`: one ScienceWorld simulator in the shared server, with a random stream of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from parallel_envs.errors import EngineError
+from parallel_envs.scienceworld.server import GOLD_LIMIT, JavaServer
+
+__all__ = ["RESET_TASK", "Snapshot", "World", "gold_path"]
+
+T = TypeVar("T")
+
+# The engine lists this as a valid action. After a failure it pays +100 and un-finishes the game.
+RESET_TASK = "reset task"
+
+
+class Snapshot(NamedTuple):
+    """What the simulator says after an action."""
+
+    text: str
+    score: int  # -100 to 100
+    completed: bool
+    valid_actions: tuple[str, ...]
+    asks: bool  # the text is a question ("Ambiguous request: …") that the next action answers
+    key: str
+
+
+class World:
+    """One replica. Its random stream is put in place before each of its calls, and saved after.
+
+    Questions (valid actions, state) draw random numbers too; they are asked after the stream was
+    saved, so that asking changes nothing.
+    """
+
+    def __init__(self, server: JavaServer) -> None:
+        self._server = server
+        self._streams = (0, 0)
+        self._java: Any = server.call(
+            lambda: server.jvm.scienceworld.runtime.pythonapi.PythonInterface()
+        )
+
+    def load(self, task: str, variation: int) -> Snapshot:
+        """Start a variation and look around, as the stock environment's `reset` does."""
+
+        def load() -> Snapshot:
+            self._server.without_delay()
+            # The engine seeds the random stream and the id counter here itself.
+            problem = self._java.load(task, variation, "", False)
+            if problem:
+                raise EngineError(f"ScienceWorld cannot load {task}/{variation}: {problem.strip()}")
+            self._agent = self._java.agentInterface().get()
+            self._parser = self._agent.inputParser()
+            self._universe = self._agent.universe()
+            return self._act("look around")
+
+        return self._server.call(load)
+
+    def objective(self) -> str:
+        """Return the task's description."""
+        return self._server.call(lambda: str(self._java.getTaskDescription()).strip())
+
+    def step(self, action: str) -> Snapshot:
+        """Apply one action."""
+
+        def step() -> Snapshot:
+            self._server.set_streams(self._streams)
+            return self._act(action)
+
+        return self._server.call(step)
+
+    def _act(self, action: str) -> Snapshot:
+        text = str(self._java.step(action))
+        score = int(round(100 * self._java.getScore()))
+        self._streams = self._server.streams()
+        if self._agent.isInErrorState():
+            # The engine itself would report this as a score of -100.
+            raise EngineError(
+                f"ScienceWorld failed on {action!r:.200}: {self._agent.getErrorStateMessage()}"
+            )
+        asks = bool(self._parser.isInAmbiguousState())
+        joined = self._server.jvm.java.lang.String.join(
+            "\n", self._java.getValidActionObjectCombinations()
+        )
+        valid = dict.fromkeys(joined.split("\n")) if joined else {}
+        valid.pop(RESET_TASK, None)
+        progress = str(self._java.getGoalProgressStr())
+        return Snapshot(
+            text=text,
+            score=score,
+            completed=bool(self._java.getCompleted()),
+            valid_actions=tuple(valid),
+            asks=asks,
+            key=_key(str(self._universe.toJSON()), progress, text if asks else ""),
+        )
+
+
+def gold_path(server: JavaServer, task: str, variation: int) -> tuple[str, ...]:
+    """Return the engine's own solution of a variation from its start; takes up to 74 s."""
+
+    def solve() -> tuple[str, ...]:
+        gateway = server.connect(GOLD_LIMIT)
+        try:
+            java = gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface()
+            java.load(task, variation, "", True)
+            return tuple(map(str, java.getGoldActionSequence()))
+        finally:
+            gateway.close()
+
+    return server.call(solve)
+
+
+_SERIAL = re.compile(r'-\d+":\{"uuid":"\d+"')  # in: "red box-1720":{"uuid":"1720", …}
+
+
+def _key(universe: str, progress: str, question: str) -> str:
+    """Hash everything in the world but the serial numbers of its objects.
+
+    Those tell objects apart and count up as objects are made, so that two worlds which hold the
+    same things can number them differently. The random stream is left out as well: it decides
+    what happens next, not what is.
+    """
+    text = "\0".join((_SERIAL.sub("", universe), progress, question))
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
