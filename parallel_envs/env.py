@@ -220,16 +220,25 @@ class ParallelTextEnv(gymnasium.Env[Observation, tuple[str, ...]]):
             head += f" | {self._game.objective}"
         return head + "\n" + side_by_side(titles, texts)
 
-    def expert_plan(self, replica: int = 0) -> tuple[str, ...]:
+    def expert_plan(self, replica: int = 0, expert: str | None = None) -> tuple[str, ...]:
         """Return actions that solve the task from where `replica` stands; can be slow.
 
-        Empty when the engine's expert finds none.
+        Args:
+            replica: Whose state the plan starts from.
+            expert: Name of the engine's expert (ALFWorld: ``"planner"``, ``"handcoded"``;
+                ScienceWorld: ``"gold"``); None takes the best one.
+
+        Returns:
+            The actions, none when the expert finds no way.
         """
         if self._game is None:
             raise ResetNeeded("Cannot plan before reset().")
         if not 0 <= replica < self.n:
             raise IndexError(f"replica must be in 0..{self.n - 1}, not {replica}")
-        return self._game.expert_plan(replica)
+        experts = self._game.experts
+        if expert is not None and expert not in experts:
+            raise ValueError(f"expert must be one of {', '.join(experts)}, not {expert!r}")
+        return self._game.expert_plan(replica, expert or experts[0])
 
     def close(self) -> None:
         """Free the game and its engine. Closing twice is fine; `reset` opens it again."""

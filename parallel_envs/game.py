@@ -79,10 +79,15 @@ class TextGame(Protocol):
         """
         ...
 
-    def expert_plan(self, replica: int) -> tuple[str, ...]:
-        """Actions that solve the task from where `replica` stands, by the engine's own expert.
+    @property
+    def experts(self) -> tuple[str, ...]:
+        """Names of the engine's experts, the best one first."""
+        ...
 
-        Computed on request only, for it can be slow. Empty when the expert finds none.
+    def expert_plan(self, replica: int, expert: str) -> tuple[str, ...]:
+        """Actions that solve the task from where `replica` stands, as one of `experts` would.
+
+        Computed on request only, for it can be slow. Empty when that expert finds none.
         """
         ...
 

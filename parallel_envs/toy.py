@@ -86,6 +86,7 @@ class ToyGame:
     """n replicas of one house."""
 
     objective = "Find the coin and take it."
+    experts = ("shortest",)
 
     def __init__(self, coin: str, trap: str, n: int) -> None:
         self._coin, self._trap = coin, trap
@@ -101,7 +102,7 @@ class ToyGame:
         self._houses[replica], text = self._apply(self._houses[replica], action.strip())
         return self._state(self._houses[replica], text)
 
-    def expert_plan(self, replica: int) -> tuple[str, ...]:
+    def expert_plan(self, replica: int, expert: str) -> tuple[str, ...]:
         """Walk east or west, whichever is shorter, then open the box and take the coin."""
         house = self._houses[replica]
         if house.taken or house.fallen:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from textworld.logic import Proposition, Variable
 
 from parallel_envs.alfworld.blueprint import Blueprint
 from parallel_envs.alfworld.downward import Downward, Operator
+from parallel_envs.alfworld.handcoded import handcoded_plan
 from parallel_envs.alfworld.planner import plan
 from parallel_envs.game import GameState
 
-__all__ = ["AlfworldGame"]
+__all__ = ["AlfworldGame", "Replica"]
 
 
 class _Position(NamedTuple):
@@ -23,11 +24,12 @@ class _Position(NamedTuple):
     won: bool
 
 
-@dataclass(slots=True)
-class _Replica:
+class Replica(NamedTuple):
+    """Where one replica stands."""
+
     state_id: int  # in the library
     facts: int  # in the blueprint's table
-    key: int
+    key: int  # of the facts
 
 
 class AlfworldGame:
@@ -37,66 +39,89 @@ class AlfworldGame:
     of facts; to step it, its state is made the current one, which takes microseconds.
     """
 
-    def __init__(self, blueprint: Blueprint, n: int) -> None:
+    experts = ("planner", "handcoded")
+
+    def __init__(self, blueprint: Blueprint, n: int, folder: Path) -> None:
         self._blueprint = blueprint
+        self._folder = folder
         self._downward = Downward(blueprint.sas)
-        self._n = n
         self._positions: dict[int, _Position] = {}
-        self._start = _Replica(self._downward.state_id(), blueprint.initial, 0)
+        facts = blueprint.initial
         for atom in self._downward.atoms():
             if atom.startswith("Atom "):
-                self._start.facts |= blueprint.table.change(atom)[0]
-        self._start.key = blueprint.table.key(self._start.facts)
-        self._replicas: list[_Replica] = []
-        self.objective = blueprint.text("#task#", {}, self._start.facts)
+                facts |= blueprint.table.change(atom)[0]
+        self._start = Replica(self._downward.state_id(), facts, blueprint.table.key(facts))
+        self._replicas = [self._start] * n
+        self.objective = blueprint.text("#task#", {}, facts)
 
     def start(self) -> tuple[GameState, ...]:
         """Put every replica into the start state."""
-        start = self._start
-        self._replicas = [
-            _Replica(start.state_id, start.facts, start.key) for _ in range(self._n)
-        ]
-        intro = self._blueprint.text("#intro#", {}, start.facts)
-        return tuple(self._state(replica, intro) for replica in self._replicas)
+        self._replicas = [self._start] * len(self._replicas)
+        return tuple(self.state(replica, self.intro(replica)) for replica in self._replicas)
 
     def step(self, replica: int, action: str) -> GameState:
         """Send one command to one replica; an inadmissible one does nothing."""
-        current = self._replicas[replica]
-        operator = self._position(current.state_id).operators.get(action.strip())
+        self._replicas[replica], text = self.successor(self._replicas[replica], action)
+        return self.state(self._replicas[replica], text)
+
+    def successor(self, replica: Replica, action: str) -> tuple[Replica, str]:
+        """Return what a command makes of a replica, and the game's answer to it."""
+        operator = self._position(replica.state_id).operators.get(action.strip())
         if operator is None:
-            return self._state(current, "Nothing happens.")
-        self._downward.go_to(current.state_id)
-        before = current.facts
+            return replica, "Nothing happens."
+        table = self._blueprint.table
+        self._downward.go_to(replica.state_id)
+        facts = replica.facts
         for effect in self._downward.apply(operator):
-            sets, clears = self._blueprint.table.change(effect)
-            current.facts = current.facts & ~clears | sets
-        current.state_id = self._downward.state_id()
-        current.key ^= self._blueprint.table.key(before ^ current.facts)
-        feedback = self._blueprint.text(
-            self._blueprint.action(operator.name).feedback,
-            self._blueprint.binding(operator.name),
-            current.facts,
+            sets, clears = table.change(effect)
+            facts = facts & ~clears | sets
+        after = Replica(
+            self._downward.state_id(), facts, replica.key ^ table.key(replica.facts ^ facts)
         )
-        return self._state(current, feedback)
+        feedback = self._blueprint.action(operator.name).feedback
+        return after, self._blueprint.text(feedback, self._blueprint.binding(operator.name), facts)
 
-    def expert_plan(self, replica: int) -> tuple[str, ...]:
-        """Plan with Fast Downward from where `replica` stands; empty when there is no plan."""
-        current = self._replicas[replica]
-        return plan(self._blueprint, current.facts)
+    def expert_plan(self, replica: int, expert: str) -> tuple[str, ...]:
+        """Plan from where `replica` stands; empty when the expert finds no way."""
+        if expert == "planner":
+            return plan(self._blueprint, self._replicas[replica].facts)
+        return handcoded_plan(self, self._replicas[replica], self._folder)
 
-    def facts(self, replica: int) -> list[Proposition]:
-        """Return the facts that hold in a replica, with the names that the player reads."""
+    def facts(self, replica: Replica) -> list[Proposition]:
+        """Return the facts that hold for a replica, with the names that the player reads."""
         entities = self._blueprint.entities
         return [
             Proposition(
                 fact.name, [Variable(entities[var.name].name, var.type) for var in fact.arguments]
             )
-            for fact in self._blueprint.table.propositions(self._replicas[replica].facts)
+            for fact in self._blueprint.table.propositions(replica.facts)
         ]
+
+    @property
+    def replicas(self) -> tuple[Replica, ...]:
+        """Where the replicas stand."""
+        return tuple(self._replicas)
 
     def close(self) -> None:
         """Give the library back for the next game."""
         self._downward.close()
+
+    def intro(self, replica: Replica) -> str:
+        """Return the text that opens a game."""
+        return self._blueprint.text("#intro#", {}, replica.facts)
+
+    def state(self, replica: Replica, observation: str) -> GameState:
+        """Return what a replica shows."""
+        _, admissible, won = self._position(replica.state_id)
+        return GameState(
+            observation=observation,
+            admissible_actions=admissible,
+            score=float(won),
+            raw_score=float(won),
+            won=won,
+            lost=False,
+            state_key=f"{replica.key:024x}",
+        )
 
     def _position(self, state_id: int) -> _Position:
         position = self._positions.get(state_id)
@@ -111,15 +136,3 @@ class AlfworldGame:
             )
             self._positions[state_id] = position
         return position
-
-    def _state(self, replica: _Replica, observation: str) -> GameState:
-        _, admissible, won = self._position(replica.state_id)
-        return GameState(
-            observation=observation,
-            admissible_actions=admissible,
-            score=float(won),
-            raw_score=float(won),
-            won=won,
-            lost=False,
-            state_key=f"{replica.key:024x}",
-        )

@@ -7,8 +7,6 @@ import os
 import tempfile
 from types import ModuleType
 
-from parallel_envs.errors import DependencyError
-
 __all__ = ["import_alfworld"]
 
 
@@ -17,19 +15,11 @@ def import_alfworld(module: str) -> ModuleType:
 
     Importing alfworld creates the folder ``$ALFWORLD_DATA`` and sets that variable, which hides a
     wrong path. Here it is pointed at a folder that exists while the import runs.
-
-    Raises:
-        DependencyError: alfworld is not installed.
     """
     before = os.environ.get("ALFWORLD_DATA")
     os.environ["ALFWORLD_DATA"] = tempfile.gettempdir()
     try:
         return importlib.import_module(f"alfworld.{module}")
-    except ImportError as error:
-        raise DependencyError(
-            f"ALFWorld is not usable here ({error}). "
-            "Install it with: pip install 'parallel-text-envs[alfworld]'"
-        ) from error
     finally:
         if before is None:
             del os.environ["ALFWORLD_DATA"]

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parallel_envs.errors import DataError, EngineError
+from parallel_envs.errors import DataError, DependencyError, EngineError
 from parallel_envs.game import Task, select_tasks
 
 if TYPE_CHECKING:
@@ -94,10 +94,15 @@ class AlfworldTasks:
 
     def open(self, task: Task, n: int) -> AlfworldGame:
         """Load n replicas of a game."""
-        # Imported here, so that listing tasks needs no engine.
-        from parallel_envs.alfworld.blueprint import blueprint
-        from parallel_envs.alfworld.game import AlfworldGame
-
+        try:
+            # Imported here, so that listing tasks needs no engine.
+            from parallel_envs.alfworld.blueprint import blueprint
+            from parallel_envs.alfworld.game import AlfworldGame
+        except ImportError as error:
+            raise DependencyError(
+                f"ALFWorld is not usable here ({error}). "
+                "Install it with: pip install 'parallel-text-envs[alfworld]'"
+            ) from error
         path = self.path(task)
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
@@ -106,7 +111,7 @@ class AlfworldTasks:
             raise DataError(f"cannot read {path}: {error.strerror}. {_DOWNLOAD}") from error
         except (ValueError, KeyError) as error:
             raise EngineError(f"{path} is not a readable game ({error!r}). {_DOWNLOAD}") from error
-        return AlfworldGame(shared, n)
+        return AlfworldGame(shared, n, path.parent)
 
     def close(self) -> None:
         """Nothing to free: games hold all there is."""

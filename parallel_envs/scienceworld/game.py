@@ -12,6 +12,8 @@ __all__ = ["ScienceWorldGame"]
 class ScienceWorldGame:
     """n replicas of one variation in a Java server."""
 
+    experts = ("gold",)
+
     def __init__(self, server: JavaServer, task: str, variation: int, n: int) -> None:
         self._server = server
         self._task, self._variation = task, variation
@@ -42,7 +44,7 @@ class ScienceWorldGame:
         self._states[replica] = state
         return state
 
-    def expert_plan(self, replica: int) -> tuple[str, ...]:
+    def expert_plan(self, replica: int, expert: str) -> tuple[str, ...]:
         """Return the engine's gold path. It leads from the start only, so else it is empty."""
         if self._moved[replica]:
             return ()

@@ -1,0 +1,1 @@
+"""Scores that can be compared and checked."""

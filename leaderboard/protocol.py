@@ -1,0 +1,112 @@
+"""What a run measures, written down before it starts."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+import parallel_envs
+from parallel_envs import ParallelTextEnv, Task
+
+__all__ = ["ENVIRONMENTS", "Protocol", "choose_tasks", "make_env"]
+
+# Short name: (Gymnasium id, split that is evaluated by default)
+ENVIRONMENTS = {
+    "alfworld": ("ParallelALFWorld-v0", "valid_unseen"),
+    "scienceworld": ("ParallelScienceWorld-v0", "L1"),
+    "toy": ("ParallelToy-v0", "test"),
+}
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Everything that must be equal for two results to be comparable, and whose result it is.
+
+    Attributes:
+        agent: Name of the agent.
+        env: Short name of the environment.
+        split: Split that the tasks are from.
+        n: Number of replicas.
+        max_turns: Turn limit of an episode.
+        stop: Stop rule of an episode.
+        seed: Seed of the agent and of the choice of tasks.
+        tasks: Number of tasks.
+        tasks_hash: Hash of the list of task ids.
+        versions: Of all the software that decides the result.
+    """
+
+    agent: str
+    env: str
+    split: str
+    n: int
+    max_turns: int
+    seed: int
+    tasks: int
+    tasks_hash: str
+    stop: str = "first_win"
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, agent: str, env_name: str, env: ParallelTextEnv, seed: int, tasks: tuple[Task, ...]) -> Protocol:
+        """Describe a run."""
+        ids = "\n".join(task.id for task in tasks)
+        return cls(
+            agent=agent,
+            env=env_name,
+            split=env.task_set.split,
+            n=env.n,
+            max_turns=env.max_turns,
+            seed=seed,
+            tasks=len(tasks),
+            tasks_hash=hashlib.sha256(ids.encode()).hexdigest()[:16],
+            stop=env.stop,
+            versions={
+                "parallel-text-envs": parallel_envs.__version__,
+                **env.task_set.versions,
+                "gymnasium": version("gymnasium"),
+                "python": platform.python_version(),
+            },
+        )
+
+    @property
+    def run_name(self) -> str:
+        """Name of the run's folder."""
+        return (
+            f"{self.agent}-{self.env}-{self.split}-n{self.n}-t{self.max_turns}-s{self.seed}"
+            f"-{self.tasks}tasks"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the protocol as plain data."""
+        return asdict(self)
+
+
+def make_env(name: str, split: str, n: int, max_turns: int) -> ParallelTextEnv:
+    """Return a new environment without Gymnasium's wrappers."""
+    if name not in ENVIRONMENTS:
+        raise ValueError(f"--env must be one of {', '.join(ENVIRONMENTS)}, not {name!r}")
+    made = gymnasium.make(
+        ENVIRONMENTS[name][0], n=n, split=split, max_turns=max_turns, disable_env_checker=True
+    ).unwrapped
+    assert isinstance(made, ParallelTextEnv)
+    return made
+
+
+def choose_tasks(tasks: tuple[Task, ...], episodes: int | None, seed: int) -> tuple[Task, ...]:
+    """Return all tasks, or `episodes` of them drawn without repeats, in the order of the split.
+
+    Raises:
+        ValueError: There are not that many.
+    """
+    if episodes is None:
+        return tasks
+    if not 1 <= episodes <= len(tasks):
+        raise ValueError(f"--episodes must be in 1..{len(tasks)} for this split, not {episodes}")
+    drawn = np.random.default_rng(seed).choice(len(tasks), size=episodes, replace=False)
+    return tuple(tasks[index] for index in sorted(drawn.tolist()))

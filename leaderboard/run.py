@@ -1,0 +1,115 @@
+"""Run agents on tasks and print the leaderboard: ``python -m leaderboard.run --help``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from tqdm import tqdm
+
+from agents import agent_names, make_agent
+from leaderboard.play import play
+from leaderboard.protocol import ENVIRONMENTS, Protocol, choose_tasks, make_env
+from leaderboard.report import row, summary_table, types_table
+from leaderboard.store import Result, RunFolder, StoreError
+from parallel_envs import ParallelEnvsError, ParallelTextEnv, Task
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+console = Console()
+
+
+@app.command()
+def run(
+    agent: Annotated[
+        list[str], typer.Option(help=f"Agent to run, may be repeated: {', '.join(agent_names())}.")
+    ],
+    env: Annotated[str, typer.Option(help=f"One of {', '.join(ENVIRONMENTS)}.")] = "alfworld",
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="Split of the tasks; by default "
+            + ", ".join(f"{split} for {name}" for name, (_, split) in ENVIRONMENTS.items())
+            + "."
+        ),
+    ] = None,
+    n: Annotated[int, typer.Option(help="Number of replicas of each task.", min=1)] = 4,
+    max_turns: Annotated[int, typer.Option(help="Turn limit of an episode.", min=1)] = 25,
+    episodes: Annotated[
+        int | None,
+        typer.Option(help="Play this many tasks, drawn with the seed; by default the whole split."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the agent and of the draw of tasks.")] = 0,
+    out: Annotated[
+        Path, typer.Option(help="Folder of the results; a stopped run in it is taken up again.")
+    ] = Path("results"),
+) -> None:
+    """Play every task of a split once with each agent, and print the table.
+
+    Results are appended to OUT/RUN/episodes.jsonl, a line an episode, beside the protocol that
+    they were played under. A crash of an engine is an error row with its reason, never a zero.
+
+    Example: python -m leaderboard.run --agent random --agent expert --env alfworld --episodes 20
+    """
+    try:
+        made = make_env(env, split or ENVIRONMENTS.get(env, ("", ""))[1], n, max_turns)
+        tasks = choose_tasks(tuple(made.task_set.tasks), episodes, seed)
+        players = {name: make_agent(name) for name in agent}
+    except (ParallelEnvsError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from error
+    summaries, by_type = [], {}
+    try:
+        for name, player in players.items():
+            protocol = Protocol.of(name, env, made, seed, tasks)
+            folder = RunFolder(out / protocol.run_name)
+            with folder.opened(protocol) as finished:
+                for task in tqdm(
+                    [task for task in tasks if task.id not in finished],
+                    desc=name,
+                    unit="episode",
+                    total=len(tasks),
+                    initial=len(finished),
+                    disable=None,  # no bar where the output is not a terminal
+                ):
+                    folder.append(play(made, player, task, seed))
+            results = folder.results()
+            summaries.append(row(name, results, len(tasks)))
+            by_type[name] = _rows_by_type(results, tasks)
+            _show_errors(results, folder.path)
+    except StoreError as error:
+        raise typer.BadParameter(str(error)) from error
+    except KeyboardInterrupt:
+        console.print(f"Stopped. Run the same command again to go on; results are in {out}.")
+        raise typer.Exit(130) from None
+    finally:
+        made.close()
+    console.print(summary_table(protocol, summaries))
+    console.print(types_table(by_type))
+
+
+def _rows_by_type(results: list[Result], tasks: tuple[Task, ...]) -> list:
+    kinds = sorted({task.type for task in tasks})
+    return [
+        row(
+            kind,
+            [result for result in results if result.task_type == kind],
+            sum(task.type == kind for task in tasks),
+        )
+        for kind in kinds
+    ]
+
+
+def _show_errors(results: list[Result], path: Path) -> None:
+    failed = [result for result in results if result.error is not None]
+    for result in failed[:5]:
+        console.print(f"[red]error[/red] {result.task_id}: {result.error}", highlight=False)
+    if failed:
+        console.print(
+            f"{len(failed)} of {len(results)} episodes have no result (see {path}); the rates "
+            "are over the others. Run the same command again to play them once more."
+        )
+
+
+if __name__ == "__main__":
+    app()
