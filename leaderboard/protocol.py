@@ -53,7 +53,9 @@ class Protocol:
     versions: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, agent: str, env_name: str, env: ParallelTextEnv, seed: int, tasks: tuple[Task, ...]) -> Protocol:
+    def of(
+        cls, agent: str, env_name: str, env: ParallelTextEnv, seed: int, tasks: tuple[Task, ...]
+    ) -> Protocol:
         """Describe a run."""
         ids = "\n".join(task.id for task in tasks)
         return cls(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
@@ -65,7 +65,7 @@ def summary_table(protocol: Protocol, rows: Sequence[Row]) -> Table:
     versions = ", ".join(f"{name} {number}" for name, number in protocol.versions.items())
     table = Table(title=title, caption=versions, caption_justify="left", box=SIMPLE_HEAD)
     table.add_column("agent", no_wrap=True)
-    for head in ("success %", "95 %", "won/tasks", "errors", "score", "turns", "steps", "seconds"):
+    for head in ("won %", "95 %", "won/tasks", "errors", "score", "turns", "steps", "s"):
         table.add_column(head, justify="right", no_wrap=True)
     for item in rows:
         table.add_row(
@@ -84,9 +84,9 @@ def summary_table(protocol: Protocol, rows: Sequence[Row]) -> Table:
     return table
 
 
-def types_table(rows: dict[str, Sequence[Row]]) -> Table:
+def types_table(rows: Mapping[str, Sequence[Row]]) -> Table:
     """Return success by task type: a line a type, a column an agent."""
-    table = Table(title="by task type: success %, won/tasks", box=SIMPLE_HEAD)
+    table = Table(title="by task type: won %, won/tasks", box=SIMPLE_HEAD)
     table.add_column("task type", no_wrap=True)
     for agent in rows:
         table.add_column(agent, justify="right", no_wrap=True)

@@ -12,9 +12,9 @@ from tqdm import tqdm
 from agents import agent_names, make_agent
 from leaderboard.play import play
 from leaderboard.protocol import ENVIRONMENTS, Protocol, choose_tasks, make_env
-from leaderboard.report import row, summary_table, types_table
+from leaderboard.report import Row, row, summary_table, types_table
 from leaderboard.store import Result, RunFolder, StoreError
-from parallel_envs import ParallelEnvsError, ParallelTextEnv, Task
+from parallel_envs import ParallelEnvsError, Task
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 console = Console()
@@ -88,7 +88,7 @@ def run(
     console.print(types_table(by_type))
 
 
-def _rows_by_type(results: list[Result], tasks: tuple[Task, ...]) -> list:
+def _rows_by_type(results: list[Result], tasks: tuple[Task, ...]) -> list[Row]:
     kinds = sorted({task.type for task in tasks})
     return [
         row(

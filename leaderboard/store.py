@@ -134,7 +134,11 @@ class RunFolder:
             self._replace(self._protocol, json.dumps(protocol.to_json(), indent=2) + "\n")
             return
         old, new = self.protocol().to_json(), protocol.to_json()
-        changed = [f"{key}: {old[key]!r} there, {new[key]!r} now" for key in new if old[key] != new[key]]
+        changed = [
+            f"{key}: {old.get(key)!r} there, {new[key]!r} now"
+            for key in new
+            if old.get(key) != new[key]
+        ]
         if changed:
             raise StoreError(
                 f"{self.path} holds results of another protocol ({'; '.join(changed)}). "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, cast
 
 import gymnasium
 import numpy as np
@@ -97,12 +97,11 @@ class ParallelTextEnv(gymnasium.Env[Observation, tuple[str, ...]]):
         self.render_mode = render_mode
         # A space of its own for every replica: a shared one would be seeded n times.
         self.action_space = gymnasium.spaces.Tuple([Unicode() for _ in range(self.n)])
-        self.observation_space = gymnasium.spaces.Dict(
-            {
-                "task": Unicode(),
-                "observations": gymnasium.spaces.Tuple([Unicode() for _ in range(self.n)]),
-            }
-        )
+        spaces: dict[str, gymnasium.Space[Any]] = {
+            "task": Unicode(),
+            "observations": gymnasium.spaces.Tuple([Unicode() for _ in range(self.n)]),
+        }
+        self.observation_space = cast("gymnasium.Space[Observation]", gymnasium.spaces.Dict(spaces))
         self._game: TextGame | None = None
         self._task: Task | None = None
         self._states: tuple[GameState, ...] = ()
@@ -131,16 +130,14 @@ class ParallelTextEnv(gymnasium.Env[Observation, tuple[str, ...]]):
         else:
             task = find_task(self.task_set.tasks, wanted)
         self._over = "the last reset() failed"
-        if self._game is None or task != self._task:
-            self._close_game()
-            self._game = self.task_set.open(task, self.n)
-            self._task = task
+        game = self._game if task == self._task else None
         try:
-            self._states = self._game.start()
-        except EngineError:  # for example, a Java server that died since the last episode
-            self._close_game()
-            self._game = self.task_set.open(task, self.n)
-            self._states = self._game.start()
+            self._states = (game or self._open_game(task)).start()
+        except EngineError:
+            if game is None:
+                raise
+            # A game that is kept for another episode can be in a Java server that died since.
+            self._states = self._open_game(task).start()
         _require_identical(task, self._states)
         self._turn = 0
         self._steps = 0
@@ -149,9 +146,7 @@ class ParallelTextEnv(gymnasium.Env[Observation, tuple[str, ...]]):
         nobody = np.zeros(self.n, dtype=bool)
         return self._observation(), self._info(nobody, nobody, nobody, nobody)
 
-    def step(
-        self, action: Sequence[str]
-    ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Sequence[str]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Play one turn: send each non-empty action to its replica.
 
         Args:
@@ -203,7 +198,7 @@ class ParallelTextEnv(gymnasium.Env[Observation, tuple[str, ...]]):
         info = self._info(acted, given & closed, admissible, unchanged)
         return self._observation(), reward, terminated, truncated, info
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> str | None:
         """Return the replicas side by side as text, or None without a render mode."""
         if self.render_mode is None:
             gymnasium.logger.warn("render() needs gymnasium.make(..., render_mode='ansi')")
@@ -245,6 +240,12 @@ class ParallelTextEnv(gymnasium.Env[Observation, tuple[str, ...]]):
         self._close_game()
         self.task_set.close()
         self._over = "the environment is closed"
+
+    def _open_game(self, task: Task) -> TextGame:
+        self._close_game()
+        game = self._game = self.task_set.open(task, self.n)
+        self._task = task
+        return game
 
     def _close_game(self) -> None:
         game, self._game, self._task = self._game, None, None

@@ -10,7 +10,7 @@ __all__ = ["Unicode"]
 
 
 class Unicode(Text):
-    """Every string of at most `max_length` characters, whatever its characters.
+    r"""Every string of at most `max_length` characters, whatever its characters.
 
     Gymnasium's `Text` lists its characters one by one, which is slow for long texts and cannot
     hold all of Unicode. Here membership is a matter of type and length; samples are drawn from

@@ -50,9 +50,8 @@ class Blueprint:
             # What is not an atom is a cost: a number, not a fact.
             if hasattr(atom, "predicate") and atom.predicate != "=":
                 self.initial |= self.table.bit(Fact(atom.predicate, tuple(atom.args)))
-        self.entities = _entities(
-            {name: type_of[name] for fact in self.table.facts(self.initial) for name in fact.arguments}
-        )
+        mentioned = {name for fact in self.table.facts(self.initial) for name in fact.arguments}
+        self.entities = _entities({name: type_of[name] for name in mentioned})
         self.grammar = Grammar(rules, self.entities)
         changing = {
             effect.literal.predicate for action in task.actions for effect in action.effects

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Set
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from textworld.logic import Proposition, Rule, TypeHierarchy, Variable
@@ -28,7 +28,7 @@ class Query(NamedTuple):
     parts: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 
 
-@lru_cache(maxsize=None)
+@cache
 def parse_query(text: str) -> Query:
     """Parse TextWorld's ``p(x: type) & q(x: type)``."""
     rule = Rule.parse_conjunctive_query(text)
@@ -51,9 +51,7 @@ class FactTable:
             to every text, action and goal, now and later.
     """
 
-    def __init__(
-        self, type_of: Mapping[str, str], types: TypeHierarchy, visible: Set[str]
-    ) -> None:
+    def __init__(self, type_of: Mapping[str, str], types: TypeHierarchy, visible: Set[str]) -> None:
         self._type_of = type_of
         self._types = types
         self._visible = visible

@@ -131,8 +131,6 @@ class AlfworldGame:
             for operator in self._downward.applicable():
                 # The first of several ground actions with one command is the one that runs.
                 operators.setdefault(self._blueprint.command(operator.name), operator)
-            position = _Position(
-                operators, tuple(sorted(operators)), self._downward.goal_reached()
-            )
+            position = _Position(operators, tuple(sorted(operators)), self._downward.goal_reached())
             self._positions[state_id] = position
         return position

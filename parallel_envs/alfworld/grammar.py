@@ -104,7 +104,8 @@ def parse_logic(source: str) -> tuple[dict[str, Action], dict[str, list[Rule]]]:
 
 @lru_cache(maxsize=4096)
 def _compile(template: str) -> tuple[_Symbol, ...]:
-    return tuple(_convert(symbol) for symbol in textgen._parse_and_convert(template, rule_name="symbols"))
+    parsed = textgen._parse_and_convert(template, rule_name="symbols")
+    return tuple(_convert(symbol) for symbol in parsed)
 
 
 def _convert(symbol: Any, as_list: bool = False) -> _Symbol:

@@ -121,9 +121,10 @@ def _official_tasks(root: Path, split: str) -> list[Task]:
     """Return the tasks of a split, sorted by id, or say what is missing."""
     folder = root / split
     if not folder.is_dir():
-        source = "$ALFWORLD_DATA" if os.environ.get("ALFWORLD_DATA") else "$ALFWORLD_DATA is unset"
+        source = "from" if os.environ.get("ALFWORLD_DATA") else "for lack of"
         raise DataError(
-            f"no ALFWorld games of split {split!r}: {folder} is not a folder ({source}). {_DOWNLOAD}"
+            f"no ALFWorld games of split {split!r}: {folder} is not a folder ({source}). "
+            f"{_DOWNLOAD}"
         )
     tasks = [
         Task(path.parent.relative_to(root).as_posix(), path.parts[-3].split("-")[0])

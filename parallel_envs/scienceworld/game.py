@@ -51,8 +51,10 @@ class ScienceWorldGame:
         return gold_path(self._server, self._task, self._variation)
 
     def close(self) -> None:
-        """Let go of the replicas; the server frees them."""
-        self._worlds = []
+        """Let the server free the replicas."""
+        worlds, self._worlds = self._worlds, []
+        for world in worlds:
+            world.close()
 
 
 def _state(now: Snapshot) -> GameState:

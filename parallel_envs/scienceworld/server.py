@@ -10,6 +10,7 @@ around every call (see `World`): each replica has its own, as if it were alone.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -86,9 +87,9 @@ class JavaServer:
                 javaopts=options,
             )
         except Exception as error:
-            raise EngineError(f"ScienceWorld's Java server did not start ({java}: {error})") from error
+            raise EngineError(f"Java did not start ({java}: {error})") from error
         atexit.register(self.stop)
-        self._address = {"port": port, "auth_token": token, "auto_field": True}
+        self._address = {"port": port, "auth_token": token}
         self._gateway = self.connect(CALL_LIMIT)
         self.jvm = self._gateway.jvm
         # ScienceWorld prints with every step; piping that to this process costs time in both.
@@ -97,6 +98,7 @@ class JavaServer:
         self._random = self._module("scala.util.Random").self()
         self._seed = self._field("java.util.Random", "seed")
         self._uid = self._module("util.UniqueIdentifier")
+        self._join = self.jvm.java.lang.String.join
         probe = self.jvm.java.lang.System.identityHashCode
         if [probe(self._random), probe(self._uid)] != [1, 1]:
             self.stop()
@@ -123,6 +125,8 @@ class JavaServer:
             if pipe is not None:
                 pipe.close()
         self._gateway.close()
+        # Java objects that Python forgets from now on are gone already.
+        self._gateway._gateway_client.is_connected = False
 
     def call(self, function: Callable[[], T]) -> T:
         """Run calls to Java with the server to themselves.
@@ -132,13 +136,13 @@ class JavaServer:
         """
         if self.pid != os.getpid():
             raise EngineError(
-                "this environment was made before a fork, and a child cannot share its Java server; "
+                "this environment was made before a fork and a child cannot share its Java server; "
                 "make environments in the process that plays them (multiprocessing: 'spawn')"
             )
         with self._lock:
             if self.broken:
                 raise EngineError(
-                    f"ScienceWorld's Java server is gone ({self.broken}). Call reset() for a new one."
+                    f"the Java server is gone ({self.broken}). Call reset() for a new one."
                 )
             try:
                 return function()
@@ -163,6 +167,21 @@ class JavaServer:
         self._random.setSeed(streams[0] ^ _SCRAMBLE)
         getattr(self._uid, "count_$eq")(streams[1])
 
+    def lines(self, strings: Any) -> list[str]:
+        """Return a Java list of strings in one call, instead of one call for each."""
+        joined = str(self._join("\n", strings))
+        self.forget(strings)
+        return joined.split("\n") if joined else []
+
+    def forget(self, *objects: Any) -> None:
+        """Let the server free objects now.
+
+        Python would say so only at its next full garbage collection, for py4j's objects refer to
+        themselves; by then the server could hold hundreds of abandoned worlds.
+        """
+        for item in objects:
+            self._gateway.detach(item)
+
     def without_delay(self) -> None:
         """Let the server send long answers at once.
 
@@ -171,8 +190,10 @@ class JavaServer:
         """
         connections = self._field("py4j.GatewayServer", "connections")
         socket = self._field("py4j.GatewayConnection", "socket")
-        for connection in connections.get(self._gateway.java_gateway_server):
-            socket.get(connection).setTcpNoDelay(True)
+        with contextlib.suppress(Py4JJavaError):  # one that is being closed just now
+            for connection in connections.get(self._gateway.java_gateway_server):
+                if not socket.get(connection).isClosed():
+                    socket.get(connection).setTcpNoDelay(True)
 
     def connect(self, limit: float) -> JavaGateway:
         """Open a connection whose calls may take `limit` seconds."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from parallel_envs.errors import EngineError
@@ -39,6 +40,9 @@ class World:
     def __init__(self, server: JavaServer) -> None:
         self._server = server
         self._streams = (0, 0)
+        self._agent: Any = None
+        self._parser: Any = None
+        self._universe: Any = None
         self._java: Any = server.call(
             lambda: server.jvm.scienceworld.runtime.pythonapi.PythonInterface()
         )
@@ -48,13 +52,16 @@ class World:
 
         def load() -> Snapshot:
             self._server.without_delay()
+            self._forget_parts()
             # The engine seeds the random stream and the id counter here itself.
             problem = self._java.load(task, variation, "", False)
             if problem:
                 raise EngineError(f"ScienceWorld cannot load {task}/{variation}: {problem.strip()}")
-            self._agent = self._java.agentInterface().get()
+            option = self._java.agentInterface()
+            self._agent = option.get()
             self._parser = self._agent.inputParser()
             self._universe = self._agent.universe()
+            self._server.forget(option)
             return self._act("look around")
 
         return self._server.call(load)
@@ -65,16 +72,35 @@ class World:
 
     def step(self, action: str) -> Snapshot:
         """Apply one action."""
+        return self.replay([action])
 
-        def step() -> Snapshot:
+    def replay(self, actions: Sequence[str]) -> Snapshot:
+        """Apply actions and describe the state after the last; 5 times as fast as one by one.
+
+        Args:
+            actions: At least one.
+        """
+
+        def replay() -> Snapshot:
             self._server.set_streams(self._streams)
-            return self._act(action)
+            for action in actions[:-1]:
+                self._java.step(action)
+            return self._act(actions[-1])
 
-        return self._server.call(step)
+        return self._server.call(replay)
+
+    def close(self) -> None:
+        """Let the server free the simulator; one that has failed has no need to."""
+        with contextlib.suppress(EngineError):
+            self._server.call(lambda: self._forget_parts(self._java))
+
+    def _forget_parts(self, *others: Any) -> None:
+        parts = (self._agent, self._parser, self._universe, *others)
+        self._server.forget(*(part for part in parts if part is not None))
 
     def _act(self, action: str) -> Snapshot:
         text = str(self._java.step(action))
-        score = int(round(100 * self._java.getScore()))
+        score = round(100 * self._java.getScore())
         self._streams = self._server.streams()
         if self._agent.isInErrorState():
             # The engine itself would report this as a score of -100.
@@ -82,10 +108,7 @@ class World:
                 f"ScienceWorld failed on {action!r:.200}: {self._agent.getErrorStateMessage()}"
             )
         asks = bool(self._parser.isInAmbiguousState())
-        joined = self._server.jvm.java.lang.String.join(
-            "\n", self._java.getValidActionObjectCombinations()
-        )
-        valid = dict.fromkeys(joined.split("\n")) if joined else {}
+        valid = dict.fromkeys(self._server.lines(self._java.getValidActionObjectCombinations()))
         valid.pop(RESET_TASK, None)
         progress = str(self._java.getGoalProgressStr())
         return Snapshot(
@@ -106,7 +129,9 @@ def gold_path(server: JavaServer, task: str, variation: int) -> tuple[str, ...]:
         try:
             java = gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface()
             java.load(task, variation, "", True)
-            return tuple(map(str, java.getGoldActionSequence()))
+            path = tuple(server.lines(java.getGoldActionSequence()))
+            server.forget(java)
+            return path
         finally:
             gateway.close()
 
