@@ -1,0 +1,153 @@
+"""The command, from options to the printed table."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from leaderboard.run import app
+from parallel_envs import EngineError
+from parallel_envs.toy import ToyGame, ToyTasks
+
+
+def run(*arguments: str, out: Path, code: int = 0) -> str:
+    result = CliRunner().invoke(app, [*arguments, "--out", str(out)], env={"COLUMNS": "120"})
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def lines(out: Path, agent: str) -> list[dict[str, Any]]:
+    (folder,) = out.glob(f"{agent}-*")
+    return [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
+
+
+TOY = ("--env", "toy", "--split", "train", "--n", "2")
+
+
+def test_each_task_is_played_once_and_the_table_adds_up(tmp_path: Path) -> None:
+    output = run("--agent", "random", "--agent", "expert", *TOY, out=tmp_path)
+    ids = [task.id for task in ToyTasks("train").tasks]
+    for agent in ("random", "expert"):
+        assert [line["task_id"] for line in lines(tmp_path, agent)] == ids
+    won = sum(line["won"] for line in lines(tmp_path, "random"))
+    assert f"{won}/{len(ids)}" in output
+    assert f"{len(ids)}/{len(ids)}" in output
+    assert "100.0" in output
+    assert "toy train, n=2, 25 turns, seed 0" in output
+    assert "gymnasium 1." in output
+    (folder,) = tmp_path.glob("expert-*")
+    protocol = json.loads((folder / "protocol.json").read_text())
+    assert protocol["n"] == 2
+    assert protocol["stop"] == "first_win"
+    assert protocol["tasks"] == len(ids)
+
+
+def test_running_again_plays_nothing_twice(tmp_path: Path) -> None:
+    first = run("--agent", "random", *TOY, out=tmp_path)
+    (folder,) = tmp_path.glob("random-*")
+    path = folder / "episodes.jsonl"
+    before = path.read_text()
+    assert run("--agent", "random", *TOY, out=tmp_path) == first
+    assert path.read_text() == before
+    kept = before.splitlines(keepends=True)
+    path.write_text("".join(kept[:4]) + kept[4][:50])
+    again = run("--agent", "random", *TOY, out=tmp_path)
+    assert again.splitlines()[:6] == first.splitlines()[:6]
+
+    def timeless(text: str) -> list[dict[str, Any]]:
+        return [{**json.loads(line), "seconds": 0} for line in text.splitlines()]
+
+    assert timeless(path.read_text()) == timeless(before)
+
+
+def test_a_crash_is_an_error_row_and_never_a_zero(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim = ToyTasks("train").tasks[2].id
+    real = ToyTasks.open
+
+    def broken(self: ToyTasks, task: Any, n: int) -> ToyGame:
+        game = real(self, task, n)
+        if task.id == victim:
+
+            def step(replica: int, action: str) -> Any:
+                raise EngineError("the engine is gone")
+
+            game.step = step
+        return game
+
+    monkeypatch.setattr(ToyTasks, "open", broken)
+    output = run("--agent", "expert", *TOY, out=tmp_path)
+    played = lines(tmp_path, "expert")
+    (error,) = [line for line in played if line["error"]]
+    assert error["task_id"] == victim
+    assert error["error"] == "EngineError: the engine is gone"
+    assert error["won"] is error["score"] is error["ended"] is None
+    assert f"error {victim}: EngineError: the engine is gone" in output
+    total = len(played)
+    assert f"{total - 1}/{total - 1}" in output, "the rate is over the finished episodes"
+    assert "1 of" in output
+
+    monkeypatch.setattr(ToyTasks, "open", real)
+    output = run("--agent", "expert", *TOY, out=tmp_path)
+    assert f"{total}/{total}" in output
+    assert "error " not in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--agent", "randm", *TOY), "did you mean 'random'"),
+        (("--agent", "random", "--env", "toys"), "--env must be one of"),
+        (("--agent", "random", "--env", "toy", "--split", "exam"), "split must be one of"),
+        (("--agent", "random", *TOY, "--episodes", "1000"), "--episodes must be in 1..9"),
+        (("--agent", "random", *TOY, "--n", "0"), "n"),
+        ((), "agent"),
+    ],
+)
+def test_wrong_options_are_explained(tmp_path: Path, arguments: tuple, message: str) -> None:
+    output = run(*arguments, out=tmp_path, code=2)
+    assert message in " ".join(output.replace("│", " ").split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_results_of_another_protocol_are_not_mixed_in(tmp_path: Path) -> None:
+    run("--agent", "random", *TOY, out=tmp_path)
+    (folder,) = tmp_path.glob("random-*")
+    path = folder / "protocol.json"
+    path.write_text(path.read_text().replace('"toy": "1"', '"toy": "0"'))
+    output = run("--agent", "random", *TOY, out=tmp_path, code=2)
+    assert "another protocol" in output
+    assert "Choose another --out" in " ".join(output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("env", "split", "reachable"), [("alfworld", "valid_unseen", 3), ("scienceworld", "L0", 1)]
+)
+def test_real_games_from_the_shell(tmp_path: Path, env: str, split: str, reachable: int) -> None:
+    command = f"leaderboard.run --agent random --agent expert --env {env} --split {split}"
+    options = f"--n 2 --max-turns 60 --episodes 3 --out {tmp_path}"
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split(), *options.split()],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"{env} {split}, n=2, 60 turns, seed 0" in done.stdout
+    for agent in ("random", "expert"):
+        assert [line["error"] for line in lines(tmp_path, agent)] == [None] * 3
+    assert sum(line["won"] for line in lines(tmp_path, "expert")) >= reachable
+
+
+def test_help_teaches() -> None:
+    result = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"})
+    for word in ("--agent", "--env", "--split", "--n", "--max-turns", "--episodes", "--seed"):
+        assert word in result.output
+    assert "valid_unseen for alfworld" in result.output
+    assert "never a zero" in result.output
