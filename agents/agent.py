@@ -73,8 +73,8 @@ def make_agent(name: str) -> Agent:
     """
     if name not in _AGENTS:
         near = difflib.get_close_matches(name, _AGENTS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"no agent is called {name!r}{hint} There are: {', '.join(_AGENTS)}")
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise ValueError(f"no agent is called {name!r}{hint} There are: {', '.join(_AGENTS)}.")
     module, _, maker = _AGENTS[name].partition(":")
     agent: Agent = getattr(importlib.import_module(module), maker)()
     return agent

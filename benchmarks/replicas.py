@@ -244,7 +244,7 @@ def report(rows: list[dict[str, Any]]) -> str:
         "# What n replicas cost",
         "",
         f"`python benchmarks/replicas.py`: medians of {REPEATS} runs, each in its own process, in "
-        "CPU seconds, Java included. *Load* is the first game of its process, after imports; *step* "
+        "CPU seconds, Java included. *Load* is the first game of a process, after imports; *step* "
         "is a joint step of all n replicas with a random valid action each; *memory* is resident "
         "at the end. *Stock* is n separate unmodified environments in one process (ScienceWorld: "
         "one Java server each); *x* is stock / shared.",

@@ -10,13 +10,17 @@ import numpy as np
 
 from agents import Agent, View
 from leaderboard.store import Result
-from parallel_envs import ParallelTextEnv, Task
+from parallel_envs import DataError, DependencyError, ParallelTextEnv, Task
 
 __all__ = ["play"]
 
 
 def play(env: ParallelTextEnv, agent: Agent, task: Task, seed: int) -> Result:
-    """Play one task. A failure of the engine or the agent is a result with an error, not a zero."""
+    """Play one task. A failure of the engine or the agent is a result with an error, not a zero.
+
+    Raises:
+        DataError, DependencyError: Nothing can be played before the user has installed something.
+    """
     start = time.perf_counter()
     actions: list[tuple[str, ...]] = []
     steps = inadmissible = 0
@@ -41,6 +45,8 @@ def play(env: ParallelTextEnv, agent: Agent, task: Task, seed: int) -> Result:
             "raw_score": float(info["raw_score"].max()),
             "ended": "won" if won else "lost" if terminated else "turn_limit",
         }
+    except (DataError, DependencyError):
+        raise
     except Exception as error:
         outcome = {
             **dict.fromkeys(("won", "score", "raw_score", "ended")),

@@ -89,12 +89,13 @@ class Protocol:
         return asdict(self)
 
 
-def make_env(name: str, split: str, n: int, max_turns: int) -> ParallelTextEnv:
-    """Return a new environment without Gymnasium's wrappers."""
+def make_env(name: str, split: str | None, n: int, max_turns: int) -> ParallelTextEnv:
+    """Return a new environment without Gymnasium's wrappers; None is the split of evaluations."""
     if name not in ENVIRONMENTS:
         raise ValueError(f"--env must be one of {', '.join(ENVIRONMENTS)}, not {name!r}")
+    env_id, default = ENVIRONMENTS[name]
     made = gymnasium.make(
-        ENVIRONMENTS[name][0], n=n, split=split, max_turns=max_turns, disable_env_checker=True
+        env_id, n=n, split=split or default, max_turns=max_turns, disable_env_checker=True
     ).unwrapped
     assert isinstance(made, ParallelTextEnv)
     return made

@@ -33,6 +33,11 @@ class Row(NamedTuple):
     steps: float | None
     seconds: float | None
 
+    @property
+    def rate(self) -> float | None:
+        """Share of the finished episodes that were won."""
+        return self.won / self.finished if self.finished else None
+
 
 def row(label: str, results: Sequence[Result], tasks: int) -> Row:
     """Summarise results of `tasks` tasks, of which some may have failed or not been played."""
@@ -59,22 +64,26 @@ def row(label: str, results: Sequence[Result], tasks: int) -> Row:
 def summary_table(protocol: Protocol, rows: Sequence[Row]) -> Table:
     """Return the table of agents under one protocol."""
     title = (
-        f"{protocol.env} {protocol.split}, n={protocol.n}, {protocol.max_turns} turns, "
-        f"seed {protocol.seed}"
+        f"{protocol.env} {protocol.split}: {protocol.tasks} tasks, n={protocol.n}, "
+        f"{protocol.max_turns} turns, seed {protocol.seed}"
     )
     versions = ", ".join(f"{name} {number}" for name, number in protocol.versions.items())
-    table = Table(title=title, caption=versions, caption_justify="left", box=SIMPLE_HEAD)
+    caption = (
+        "won %: with its 95 % Wilson interval, over the episodes that finished. score, turns, "
+        "steps (actions sent, all replicas), s (wall time): means of an episode; scores below 0 "
+        f"count as 0.\n{versions}"
+    )
+    table = Table(title=title, caption=caption, caption_justify="left", box=SIMPLE_HEAD)
     table.add_column("agent", no_wrap=True)
-    for head in ("won %", "95 %", "won/tasks", "errors", "score", "turns", "steps", "s"):
+    for head in ("won %", "95 %", "won", "of", "errors", "score", "turns", "steps", "s"):
         table.add_column(head, justify="right", no_wrap=True)
     for item in rows:
         table.add_row(
             item.label,
-            _percent(item.won / item.finished if item.finished else None),
-            f"{100 * item.interval.low:.1f}–{100 * item.interval.high:.1f}"
-            if item.interval
-            else "n/a",
-            f"{item.won}/{item.finished}",
+            _percent(item.rate),
+            _interval(item.interval),
+            str(item.won),
+            str(item.finished),
             str(item.errors) if item.errors else "–",
             _number(item.score, 3),
             _number(item.turns),
@@ -86,18 +95,18 @@ def summary_table(protocol: Protocol, rows: Sequence[Row]) -> Table:
 
 def types_table(rows: Mapping[str, Sequence[Row]]) -> Table:
     """Return success by task type: a line a type, a column an agent."""
-    table = Table(title="by task type: won %, won/tasks", box=SIMPLE_HEAD)
+    table = Table(title="by task type: won %, won/finished", box=SIMPLE_HEAD)
     table.add_column("task type", no_wrap=True)
     for agent in rows:
         table.add_column(agent, justify="right", no_wrap=True)
     for lines in zip(*rows.values(), strict=True):
-        cells = [
-            f"{_percent(line.won / line.finished if line.finished else None)} "
-            f" {line.won}/{line.finished}"
-            for line in lines
-        ]
+        cells = [f"{_percent(line.rate)}  {line.won}/{line.finished}" for line in lines]
         table.add_row(lines[0].label, *cells)
     return table
+
+
+def _interval(value: Interval | None) -> str:
+    return "n/a" if value is None else f"{100 * value.low:.1f}–{100 * value.high:.1f}"
 
 
 def _percent(value: float | None) -> str:

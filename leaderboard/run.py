@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
-from rich.console import Console
-from tqdm import tqdm
-
-from agents import agent_names, make_agent
+from agents import Agent, agent_names, make_agent
 from leaderboard.play import play
 from leaderboard.protocol import ENVIRONMENTS, Protocol, choose_tasks, make_env
-from leaderboard.report import Row, row, summary_table, types_table
 from leaderboard.store import Result, RunFolder, StoreError
-from parallel_envs import ParallelEnvsError, Task
+from parallel_envs import ParallelEnvsError, ParallelTextEnv, Task
+
+try:
+    import typer
+    from rich.console import Console
+    from tqdm import tqdm
+
+    from leaderboard.report import Row, row, summary_table, types_table
+except ImportError as missing:
+    sys.exit(f"{missing}; install it with: pip install 'parallel-text-envs[leaderboard]'")
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-console = Console()
 
 
 @app.command()
@@ -40,7 +46,9 @@ def run(
         int | None,
         typer.Option(help="Play this many tasks, drawn with the seed; by default the whole split."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the agent and of the draw of tasks.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the agent and of the draw of tasks.", min=0)
+    ] = 0,
     out: Annotated[
         Path, typer.Option(help="Folder of the results; a stopped run in it is taken up again.")
     ] = Path("results"),
@@ -52,10 +60,13 @@ def run(
 
     Example: python -m leaderboard.run --agent random --agent expert --env alfworld --episodes 20
     """
+    logging.basicConfig(format="%(levelname)s: %(message)s")
+    # Where the output is a file, lines are as long as the table needs.
+    console = Console(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False)
     try:
-        made = make_env(env, split or ENVIRONMENTS.get(env, ("", ""))[1], n, max_turns)
+        made = make_env(env, split, n, max_turns)
         tasks = choose_tasks(tuple(made.task_set.tasks), episodes, seed)
-        players = {name: make_agent(name) for name in agent}
+        players = {name: _player(name, made) for name in agent}
     except (ParallelEnvsError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
     summaries, by_type = [], {}
@@ -63,22 +74,14 @@ def run(
         for name, player in players.items():
             protocol = Protocol.of(name, env, made, seed, tasks)
             folder = RunFolder(out / protocol.run_name)
-            with folder.opened(protocol) as finished:
-                for task in tqdm(
-                    [task for task in tasks if task.id not in finished],
-                    desc=name,
-                    unit="episode",
-                    total=len(tasks),
-                    initial=len(finished),
-                    disable=None,  # no bar where the output is not a terminal
-                ):
-                    folder.append(play(made, player, task, seed))
+            _play_all(made, player, tasks, seed, folder, protocol)
             results = folder.results()
             summaries.append(row(name, results, len(tasks)))
             by_type[name] = _rows_by_type(results, tasks)
-            _show_errors(results, folder.path)
-    except StoreError as error:
-        raise typer.BadParameter(str(error)) from error
+            _show_errors(console, results, folder.path)
+    except (ParallelEnvsError, StoreError) as error:
+        console.print(f"Error: {error}")
+        raise typer.Exit(1) from error
     except KeyboardInterrupt:
         console.print(f"Stopped. Run the same command again to go on; results are in {out}.")
         raise typer.Exit(130) from None
@@ -86,9 +89,40 @@ def run(
         made.close()
     console.print(summary_table(protocol, summaries))
     console.print(types_table(by_type))
+    if not any(summary.finished for summary in summaries):
+        raise typer.Exit(1)
 
 
-def _rows_by_type(results: list[Result], tasks: tuple[Task, ...]) -> list[Row]:
+def _player(name: str, env: ParallelTextEnv) -> Agent:
+    agent = make_agent(name)
+    wanted = getattr(agent, "expert", None)
+    if wanted is not None and wanted not in env.task_set.experts:
+        raise ValueError(f"agent {name!r} needs the expert {wanted!r}, which this engine lacks")
+    return agent
+
+
+def _play_all(
+    env: ParallelTextEnv,
+    agent: Agent,
+    tasks: Sequence[Task],
+    seed: int,
+    folder: RunFolder,
+    protocol: Protocol,
+) -> None:
+    with folder.opened(protocol) as finished:
+        missing = [task for task in tasks if task.id not in finished]
+        for task in tqdm(
+            missing,
+            desc=protocol.agent,
+            unit="episode",
+            total=len(tasks),
+            initial=len(finished),
+            disable=None,  # no bar where the output is not a terminal
+        ):
+            folder.append(play(env, agent, task, seed))
+
+
+def _rows_by_type(results: Sequence[Result], tasks: Sequence[Task]) -> list[Row]:
     kinds = sorted({task.type for task in tasks})
     return [
         row(
@@ -100,10 +134,10 @@ def _rows_by_type(results: list[Result], tasks: tuple[Task, ...]) -> list[Row]:
     ]
 
 
-def _show_errors(results: list[Result], path: Path) -> None:
+def _show_errors(console: Console, results: Sequence[Result], path: Path) -> None:
     failed = [result for result in results if result.error is not None]
     for result in failed[:5]:
-        console.print(f"[red]error[/red] {result.task_id}: {result.error}", highlight=False)
+        console.print(f"error {result.task_id}: {result.error}")
     if failed:
         console.print(
             f"{len(failed)} of {len(results)} episodes have no result (see {path}); the rates "

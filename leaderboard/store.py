@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import math
 import os
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from leaderboard.protocol import Protocol
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["Result", "RunFolder", "StoreError"]
 
@@ -119,7 +122,13 @@ class RunFolder:
 
     def protocol(self) -> Protocol:
         """Return the protocol that the folder was made for."""
-        return Protocol(**json.loads(self._protocol.read_text(encoding="utf-8")))
+        try:
+            return Protocol(**json.loads(self._protocol.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise StoreError(
+                f"{self._protocol} is not readable as a protocol of this version ({error}), so "
+                f"what {self.path} holds is unknown. Choose another --out."
+            ) from error
 
     def append(self, result: Result) -> None:
         """Write one line to the disk."""
@@ -130,7 +139,7 @@ class RunFolder:
             os.fsync(file.fileno())
 
     def _claim(self, protocol: Protocol) -> None:
-        if not self._protocol.exists():
+        if not self._protocol.exists() and not self._episodes.exists():
             self._replace(self._protocol, json.dumps(protocol.to_json(), indent=2) + "\n")
             return
         old, new = self.protocol().to_json(), protocol.to_json()
@@ -147,7 +156,16 @@ class RunFolder:
         text = self._episodes.read_text(encoding="utf-8") if self._episodes.exists() else ""
         whole, end, torn = text.rpartition("\n")
         if torn:
+            aside = self._episodes.with_suffix(".torn")
+            with aside.open("a", encoding="utf-8") as file:
+                file.write(torn + "\n")
             self._replace(self._episodes, whole + end)
+            logger.warning(
+                "the last line of %s was cut off; it was set aside in %s and its task is played "
+                "again",
+                self._episodes,
+                aside.name,
+            )
 
     @staticmethod
     def _replace(path: Path, text: str) -> None:

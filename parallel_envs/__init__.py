@@ -6,7 +6,9 @@ Importing this package registers ``ParallelALFWorld-v0``, ``ParallelScienceWorld
 
 from __future__ import annotations
 
-from gymnasium.envs.registration import register
+from typing import Any
+
+import gymnasium
 
 from parallel_envs.env import Observation, ParallelTextEnv
 from parallel_envs.errors import (
@@ -19,6 +21,7 @@ from parallel_envs.errors import (
     UnknownTaskError,
 )
 from parallel_envs.game import GameState, Task, TaskSet, TextGame
+from parallel_envs.registration import register_all
 from parallel_envs.spaces import Unicode
 
 __version__ = "0.1.0"
@@ -38,13 +41,22 @@ __all__ = [
     "TextGame",
     "Unicode",
     "UnknownTaskError",
+    "fork",
 ]
 
-# Strings, not classes, so that `import parallel_envs` pulls in neither engine. The environment
-# counts turns itself, hence no max_episode_steps here.
-for _id, _entry_point in {
-    "ParallelALFWorld-v0": "parallel_envs.alfworld.env:ParallelALFWorldEnv",
-    "ParallelScienceWorld-v0": "parallel_envs.scienceworld.env:ParallelScienceWorldEnv",
-    "ParallelToy-v0": "parallel_envs.toy:ParallelToyEnv",
-}.items():
-    register(_id, entry_point=_entry_point)
+register_all()
+
+
+def fork(env: gymnasium.Env[Any, Any]) -> ParallelTextEnv:
+    """Return a second environment in the same state; see `ParallelTextEnv.fork`.
+
+    Args:
+        env: A `ParallelTextEnv`, or one inside Gymnasium's wrappers, as `gymnasium.make` returns.
+
+    Returns:
+        The fork, without the wrappers.
+    """
+    inner = env.unwrapped
+    if not isinstance(inner, ParallelTextEnv):
+        raise TypeError(f"fork() takes a ParallelTextEnv, not {type(inner).__name__}")
+    return inner.fork()

@@ -6,11 +6,12 @@ Nothing outside an engine's own folder knows which engine it talks to.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
-from parallel_envs.errors import UnknownTaskError
+from parallel_envs.errors import EngineError, UnknownTaskError
 
 __all__ = ["GameState", "Task", "TaskSet", "TextGame", "find_task", "select_tasks"]
 
@@ -58,6 +59,12 @@ class GameState:
         """Whether the replica takes no further action."""
         return self.won or self.lost
 
+    def __post_init__(self) -> None:
+        if not (0 <= self.score <= 1 and math.isfinite(self.raw_score)):
+            raise EngineError(
+                f"the engine scored {self.raw_score} ({self.score} of 1), which is not a score"
+            )
+
 
 class TextGame(Protocol):
     """n replicas of one task that never influence one another."""
@@ -79,16 +86,17 @@ class TextGame(Protocol):
         """
         ...
 
-    @property
-    def experts(self) -> tuple[str, ...]:
-        """Names of the engine's experts, the best one first."""
-        ...
-
     def expert_plan(self, replica: int, expert: str) -> tuple[str, ...]:
-        """Actions that solve the task from where `replica` stands, as one of `experts` would.
+        """Actions that solve the task from where `replica` stands, as an expert would.
+
+        `expert` is one of the task set's `experts`.
 
         Computed on request only, for it can be slow. Empty when that expert finds none.
         """
+        ...
+
+    def fork(self) -> Self:
+        """Return a second game whose replicas are in the same states as these, independently."""
         ...
 
     def close(self) -> None:
@@ -105,13 +113,18 @@ class TaskSet(Protocol):
         ...
 
     @property
+    def experts(self) -> tuple[str, ...]:
+        """Names of the engine's experts, the best one first."""
+        ...
+
+    @property
     def split(self) -> str:
         """Name of the split, for example ``"valid_unseen"``."""
         ...
 
     @property
     def tasks(self) -> Sequence[Task]:
-        """The tasks, sorted by id, each once."""
+        """The tasks, each once, in an order that is the same on every machine."""
         ...
 
     @property
@@ -123,18 +136,19 @@ class TaskSet(Protocol):
         """Load n replicas of `task`."""
         ...
 
+    def share(self) -> Self:
+        """Return a task set of the same tasks for a second environment, to be closed on its own."""
+        ...
+
     def close(self) -> None:
         """Free what the task set holds. Closing twice is fine."""
         ...
 
 
-def _unknown(name: str, known: Iterable[str], what: str) -> UnknownTaskError:
-    known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=3)
+def _unknown(name: str, known: Iterable[str], tasks: Sequence[Task]) -> UnknownTaskError:
+    near = difflib.get_close_matches(name, sorted(known), n=3)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return UnknownTaskError(
-        f"{name!r} is not a {what} of this split, which has {len(known)}.{hint}"
-    )
+    return UnknownTaskError(f"{name!r} is not among the {len(tasks)} tasks of this split.{hint}")
 
 
 def find_task(tasks: Sequence[Task], task_id: object) -> Task:
@@ -149,12 +163,12 @@ def find_task(tasks: Sequence[Task], task_id: object) -> Task:
         >>> find_task([Task("a/1", "a"), Task("b/7", "b")], "b/8")
         Traceback (most recent call last):
         ...
-        parallel_envs.errors.UnknownTaskError: 'b/8' is not a task id ... Did you mean 'b/7'?
+        parallel_envs.errors.UnknownTaskError: 'b/8' is not among ... Did you mean 'b/7'?
     """
     for task in tasks:
         if task.id == task_id:
             return task
-    raise _unknown(str(task_id), (task.id for task in tasks), "task id")
+    raise _unknown(str(task_id), (task.id for task in tasks), tasks)
 
 
 def select_tasks(tasks: Sequence[Task], wanted: Sequence[str] | None) -> tuple[Task, ...]:
@@ -179,8 +193,9 @@ def select_tasks(tasks: Sequence[Task], wanted: Sequence[str] | None) -> tuple[T
     names = {task.id for task in tasks} | {task.type for task in tasks}
     for name in wanted:
         if name not in names:
-            raise _unknown(str(name), names, "task id or type")
-    chosen = tuple(task for task in tasks if task.id in wanted or task.type in wanted)
+            raise _unknown(str(name), names, tasks)
+    kept = set(wanted)
+    chosen = tuple(task for task in tasks if task.id in kept or task.type in kept)
     if not chosen:
         raise UnknownTaskError("tasks=[] leaves no task to play; leave it out to play all")
     return chosen

@@ -29,13 +29,14 @@ def side_by_side(titles: Sequence[str], texts: Sequence[str], width: int | None 
     width = width or shutil.get_terminal_size((120, 24)).columns
     columns = max(1, min(len(titles), (width + 3) // (_NARROWEST + 3)))
     room = max(_NARROWEST, (width - 3 * (columns - 1)) // columns)
+    cells = [
+        [title, "─" * room, *_wrapped(text, room)]
+        for title, text in zip(titles, texts, strict=True)
+    ]
     rows = []
-    for start in range(0, len(titles), columns):
-        cells = [
-            [title, "─" * room, *_wrapped(text, room)]
-            for title, text in zip(titles, texts, strict=True)
-        ][start : start + columns]
-        for number, line in enumerate(zip_longest(*cells, fillvalue="")):
+    for start in range(0, len(cells), columns):
+        row = zip_longest(*cells[start : start + columns], fillvalue="")
+        for number, line in enumerate(row):
             bar = "─┼─" if number == 1 else " │ "
             rows.append(bar.join(cell.ljust(room) for cell in line).rstrip())
         rows.append("")

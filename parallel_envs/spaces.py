@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from gymnasium.error import CustomSpaceError
 from gymnasium.spaces import Text
+from gymnasium.vector.utils import create_shared_memory
 
 __all__ = ["Unicode"]
 
@@ -13,8 +15,8 @@ class Unicode(Text):
     r"""Every string of at most `max_length` characters, whatever its characters.
 
     Gymnasium's `Text` lists its characters one by one, which is slow for long texts and cannot
-    hold all of Unicode. Here membership is a matter of type and length; samples are drawn from
-    printable ASCII and are short, so that sampling stays cheap.
+    hold all of Unicode. Here every string that can be encoded belongs; samples are short, of
+    letters, digits and blanks, so that sampling stays cheap.
 
     Args:
         max_length: Longest string that belongs to the space, in characters.
@@ -39,8 +41,14 @@ class Unicode(Text):
         )
 
     def contains(self, x: Any) -> bool:
-        """Return whether `x` is a string that is short enough."""
-        return isinstance(x, str) and len(x) <= self.max_length
+        """Return whether `x` is a string that is short enough and has no lone surrogates."""
+        if not isinstance(x, str) or len(x) > self.max_length:
+            return False
+        try:
+            x.encode()
+        except UnicodeEncodeError:
+            return False
+        return True
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
         """Return a short random string; `mask` and `probability` are not supported."""
@@ -58,3 +66,9 @@ class Unicode(Text):
     def __eq__(self, other: Any) -> bool:
         """Equal when the longest strings are equally long."""
         return isinstance(other, Unicode) and self.max_length == other.max_length
+
+
+@create_shared_memory.register(Unicode)
+def _no_shared_memory(space: Unicode, n: int = 1, ctx: Any = None) -> None:
+    """Refuse shared memory: Gymnasium 1.4 would show its filler as every observation."""
+    raise CustomSpaceError("text cannot be kept in shared memory; pass shared_memory=False")

@@ -48,6 +48,7 @@ class ToyTasks:
     """Tasks ``coin-ROOM/trap-ROOM``, of type ``near`` (coin next to the hall) or ``far``."""
 
     engine = "toy"
+    experts = ("shortest",)
 
     def __init__(self, split: str = "train", wanted: Sequence[str] | None = None) -> None:
         if split not in _SPLITS:
@@ -66,6 +67,10 @@ class ToyTasks:
         """Build n replicas of a house."""
         coin, trap = (part.split("-")[1] for part in task.id.split("/"))
         return ToyGame(coin, trap, n)
+
+    def share(self) -> ToyTasks:
+        """Return itself: it holds nothing that could be closed."""
+        return self
 
     def close(self) -> None:
         """Nothing to free."""
@@ -86,7 +91,6 @@ class ToyGame:
     """n replicas of one house."""
 
     objective = "Find the coin and take it."
-    experts = ("shortest",)
 
     def __init__(self, coin: str, trap: str, n: int) -> None:
         self._coin, self._trap = coin, trap
@@ -113,6 +117,12 @@ class ToyGame:
         walk = ("go east",) * east if east <= west else ("go west",) * west
         box = () if house.opened else ("open box",)
         return (*answer, *walk, *box, "take coin")
+
+    def fork(self) -> ToyGame:
+        """Copy the houses."""
+        copy = ToyGame(self._coin, self._trap, len(self._houses))
+        copy._houses = list(self._houses)
+        return copy
 
     def close(self) -> None:
         """Nothing to free."""

@@ -19,16 +19,14 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("repeatable")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _alfworld_data() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """The suite plays real games: say so at once where they are missing."""
     from parallel_envs.alfworld.tasks import data_folder
 
     if not (data_folder() / "json_2.1.1" / "valid_unseen").is_dir():
-        pytest.exit(
-            f"the tests need the ALFWorld games and {data_folder()} has none; "
-            "get them with alfworld-download, or set ALFWORLD_DATA",
-            returncode=4,
+        raise pytest.UsageError(
+            f"the tests need the ALFWorld games, and {data_folder()} has none; "
+            "get them with alfworld-download, or set ALFWORLD_DATA"
         )
     os.environ.setdefault("ALFWORLD_DATA", str(data_folder()))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ from gymnasium.utils.env_checker import check_env
 import parallel_envs
 from parallel_envs import (
     ActionError,
+    EngineError,
     GameState,
     ParallelTextEnv,
     ReplicaMismatchError,
@@ -185,6 +187,8 @@ def test_an_unknown_task_is_an_error_with_near_matches(env: ParallelTextEnv) -> 
         env.reset(options={"task_id": wrong})
     with pytest.raises(UnknownTaskError, match=str(len(env.task_set.tasks))):
         env.reset(options={"task_id": 17})
+    with pytest.raises(TypeError, match="options must be a dict"):
+        env.reset(options=[near])
     observation, info = env.reset(options={"task_id": near, "unheard_of": 1})
     assert info["task_id"] == near
     assert observation in env.observation_space
@@ -259,7 +263,7 @@ def test_stepping_without_an_episode_is_an_error(env: ParallelTextEnv) -> None:
         ({"stop": "never"}, "stop must be"),
         ({"split": "exam"}, "split must be one of"),
         ({"render_mode": "human"}, "render_mode"),
-        ({"tasks": ["no such task"]}, "not a task id or type"),
+        ({"tasks": ["no such task"]}, "is not among"),
         ({"tasks": []}, "no task"),
     ],
 )
@@ -345,12 +349,37 @@ class _LopsidedTasks(ToyTasks):
         return _LopsidedGame("attic", "cellar", n)
 
 
+class _CountingGame(ToyGame):
+    """Scores what is not a score."""
+
+    wrong = 2.0
+
+    def step(self, replica: int, action: str) -> GameState:
+        return dataclasses.replace(super().step(replica, action), score=self.wrong)
+
+
+@pytest.mark.parametrize("score", [2.0, -1.0, float("nan")])
+def test_a_score_that_is_none_is_an_error_of_the_engine(
+    score: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_CountingGame, "wrong", score)
+    monkeypatch.setattr(ToyTasks, "open", lambda self, task, n: _CountingGame("attic", "cellar", n))
+    env = ParallelTextEnv(ToyTasks(), n=2)
+    env.reset(seed=0)
+    with pytest.raises(EngineError, match="not a score"):
+        env.step(("look", "look"))
+    with pytest.raises(ResetNeeded, match="engine failed"):
+        env.step(("look", "look"))
+
+
 def test_replicas_that_start_apart_are_an_error_naming_both() -> None:
     env = ParallelTextEnv(_LopsidedTasks(), n=2)
     with pytest.raises(ReplicaMismatchError, match=r"replicas 0 and 1 .*; observation"):
         env.reset(seed=0)
     with pytest.raises(ResetNeeded):
         env.step(("look", "look"))
+    with pytest.raises(ResetNeeded):
+        ParallelTextEnv(_LopsidedTasks(), n=2, render_mode="ansi").render()
 
 
 def test_version_matches_the_metadata() -> None:

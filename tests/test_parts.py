@@ -14,7 +14,7 @@ from parallel_envs.render import side_by_side
 from parallel_envs.toy import ToyTasks
 
 
-@given(st.text())
+@given(st.text(st.characters(codec="utf-8")))
 def test_any_text_belongs_to_the_space(text: str) -> None:
     assert text in Unicode()
     assert (text in Unicode(max_length=3)) == (len(text) <= 3)
@@ -30,7 +30,7 @@ def test_the_space_is_a_well_behaved_gymnasium_space() -> None:
     assert all(len(text) <= 2 for text in (Unicode(2, seed=0).sample() for _ in range(20)))
     assert pickle.loads(pickle.dumps(space)) == space == Unicode() != Unicode(5)
     assert repr(space) == "Unicode(max_length=1048576)"
-    assert all(other not in space for other in (None, 3, b"x", ["x"], ("x",)))
+    assert all(other not in space for other in (None, 3, b"x", ["x"], ("x",), "\ud800"))
     with pytest.raises(ValueError, match="admissible_actions"):
         space.sample(mask=(3, None))
 

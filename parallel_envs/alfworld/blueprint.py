@@ -9,7 +9,7 @@ from typing import Any
 import textworld.logic
 from textworld.generator.game import EntityInfo
 
-from parallel_envs.alfworld.downward import translate
+from parallel_envs.alfworld.downward import exclusive, translate
 from parallel_envs.alfworld.facts import Binding, Fact, FactTable
 from parallel_envs.alfworld.grammar import Action, Grammar, parse_logic
 from parallel_envs.alfworld.package import import_alfworld
@@ -94,6 +94,7 @@ class Blueprint:
         )
 
 
+@exclusive
 @lru_cache(maxsize=8)
 def blueprint(domain: str, problem: str, grammar: str) -> Blueprint:
     """Return the blueprint of a game, remembered for the last few games played."""

@@ -2,20 +2,43 @@
 
 The library holds one task and a current state. It also exports `get_state_id` and
 `set_state_id`, which TextWorld does not use: with them n replicas take turns on one copy.
-It is neither thread-safe nor shared between processes.
+Neither it nor its Python side is safe in threads: `exclusive` lets one in at a time.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
-from collections.abc import Iterator
+import threading
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import fast_downward
 
-__all__ = ["Downward", "Operator", "parse_pddl", "translate"]
+__all__ = ["Downward", "Operator", "exclusive", "parse_pddl", "translate"]
+
+
+_LOCK = threading.RLock()
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def exclusive(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Let one thread at a time into all functions marked so.
+
+    The library, the translator (which swaps ``sys.stdout``) and TextWorld's parsers have state
+    that belongs to the whole process.
+    """
+
+    @functools.wraps(function)
+    def alone(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        with _LOCK:
+            return function(*args, **kwargs)
+
+    return alone
 
 
 @contextmanager
@@ -52,18 +75,35 @@ class Downward:
     _pool: list[Any] = []
 
     def __init__(self, sas: bytes) -> None:
-        self._library = self._borrow()
-        self._library.load_sas(sas)
+        self._sas = sas
+        self._users = 1
+        library = self._library = self._borrow()
+        # Also for a game that is forgotten instead of closed.
+        self._give_back = weakref.finalize(self, self._pool.append, library)
+        library.load_sas(sas)
 
     @classmethod
     def _borrow(cls) -> Any:
         return cls._pool.pop() if cls._pool else _load_library()
 
+    def share(self) -> Downward:
+        """Return itself, to be closed once more: games on one task can take turns on a copy."""
+        self._users += 1
+        return self
+
     def close(self) -> None:
-        """Give the copy back to the pool."""
-        if self._library is not None:
-            self._pool.append(self._library)
+        """Give the copy back to the pool when the last user is done."""
+        self._users -= 1
+        if self._users == 0:
             self._library = None
+            self._give_back()
+
+    def start_over(self) -> bool:
+        """Forget all states but the first, unless another user needs them; say if it was done."""
+        if self._users > 1:
+            return False
+        self._library.load_sas(self._sas)
+        return True
 
     def state_id(self) -> int:
         """Return a number that stands for the current state in this task."""

@@ -114,11 +114,12 @@ class FactTable:
 
     def propositions(self, state: int) -> list[Proposition]:
         """Return the facts of a state as TextWorld's propositions."""
+        # Sorted, for the numbers of facts depend on what was played before in this process.
         return [
             Proposition(
                 fact.predicate, [Variable(name, self._type_of[name]) for name in fact.arguments]
             )
-            for fact in self.facts(state)
+            for fact in sorted(self.facts(state))
         ]
 
     def answers(self, query: Query, state: int, binding: Binding) -> Iterator[Binding]:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import NamedTuple
 
 from textworld.logic import Proposition, Variable
 
 from parallel_envs.alfworld.blueprint import Blueprint
-from parallel_envs.alfworld.downward import Downward, Operator
+from parallel_envs.alfworld.downward import Downward, Operator, exclusive
 from parallel_envs.alfworld.handcoded import handcoded_plan
 from parallel_envs.alfworld.planner import plan
 from parallel_envs.game import GameState
 
 __all__ = ["AlfworldGame", "Replica"]
+
+
+# States that a game remembers before it forgets them at its next start: about 10 MB.
+_MANY_STATES = 5_000
 
 
 class _Position(NamedTuple):
@@ -39,13 +44,13 @@ class AlfworldGame:
     of facts; to step it, its state is made the current one, which takes microseconds.
     """
 
-    experts = ("planner", "handcoded")
-
+    @exclusive
     def __init__(self, blueprint: Blueprint, n: int, folder: Path) -> None:
         self._blueprint = blueprint
         self._folder = folder
         self._downward = Downward(blueprint.sas)
-        self._positions: dict[int, _Position] = {}
+        self._closed = False
+        self._positions: dict[int, _Position] = {}  # states of the library, so forks share it
         facts = blueprint.initial
         for atom in self._downward.atoms():
             if atom.startswith("Atom "):
@@ -54,11 +59,15 @@ class AlfworldGame:
         self._replicas = [self._start] * n
         self.objective = blueprint.text("#task#", {}, facts)
 
+    @exclusive
     def start(self) -> tuple[GameState, ...]:
         """Put every replica into the start state."""
+        if len(self._positions) > _MANY_STATES and self._downward.start_over():
+            self._positions = {}
         self._replicas = [self._start] * len(self._replicas)
         return tuple(self.state(replica, self.intro(replica)) for replica in self._replicas)
 
+    @exclusive
     def step(self, replica: int, action: str) -> GameState:
         """Send one command to one replica; an inadmissible one does nothing."""
         self._replicas[replica], text = self.successor(self._replicas[replica], action)
@@ -81,6 +90,7 @@ class AlfworldGame:
         feedback = self._blueprint.action(operator.name).feedback
         return after, self._blueprint.text(feedback, self._blueprint.binding(operator.name), facts)
 
+    @exclusive
     def expert_plan(self, replica: int, expert: str) -> tuple[str, ...]:
         """Plan from where `replica` stands; empty when the expert finds no way."""
         if expert == "planner":
@@ -102,9 +112,20 @@ class AlfworldGame:
         """Where the replicas stand."""
         return tuple(self._replicas)
 
+    @exclusive
+    def fork(self) -> AlfworldGame:
+        """Copy the replicas' states, which takes microseconds; the library is shared."""
+        twin = copy.copy(self)
+        twin._replicas = list(self._replicas)
+        twin._downward = self._downward.share()
+        return twin
+
+    @exclusive
     def close(self) -> None:
         """Give the library back for the next game."""
-        self._downward.close()
+        if not self._closed:
+            self._closed = True
+            self._downward.close()
 
     def intro(self, replica: Replica) -> str:
         """Return the text that opens a game."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import tempfile
 from types import ModuleType
 
@@ -21,6 +22,9 @@ def import_alfworld(module: str) -> ModuleType:
     try:
         return importlib.import_module(f"alfworld.{module}")
     finally:
+        info = sys.modules.get("alfworld.info")
+        if info is not None:
+            vars(info)["ALFWORLD_DATA"] = before or os.path.expanduser("~/.cache/alfworld")
         if before is None:
             del os.environ["ALFWORLD_DATA"]
         else:

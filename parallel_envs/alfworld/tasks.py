@@ -7,12 +7,12 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parallel_envs.errors import DataError, DependencyError, EngineError
+from parallel_envs.errors import DataError, EngineError
 from parallel_envs.game import Task, select_tasks
+from parallel_envs.versions import installed, not_usable
 
 if TYPE_CHECKING:
     from parallel_envs.alfworld.game import AlfworldGame
@@ -72,6 +72,7 @@ class AlfworldTasks:
     """
 
     engine = "alfworld"
+    experts = ("planner", "handcoded")
 
     def __init__(
         self, split: str, wanted: Sequence[str] | None = None, folder: Path | None = None
@@ -85,8 +86,7 @@ class AlfworldTasks:
     @property
     def versions(self) -> Mapping[str, str]:
         """Versions of the packages that decide what the games do and say."""
-        packages = ("alfworld", "textworld", "fast-downward-textworld")
-        return {name: version(name) for name in packages}
+        return installed("alfworld", "alfworld", "textworld", "fast-downward-textworld")
 
     def path(self, task: Task) -> Path:
         """Return the game file of a task."""
@@ -99,19 +99,20 @@ class AlfworldTasks:
             from parallel_envs.alfworld.blueprint import blueprint
             from parallel_envs.alfworld.game import AlfworldGame
         except ImportError as error:
-            raise DependencyError(
-                f"ALFWorld is not usable here ({error}). "
-                "Install it with: pip install 'parallel-text-envs[alfworld]'"
-            ) from error
+            raise not_usable("alfworld", error) from error
         path = self.path(task)
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
             shared = blueprint(data["pddl_domain"], data["pddl_problem"], data["grammar"])
+            return AlfworldGame(shared, n, path.parent)
         except OSError as error:
             raise DataError(f"cannot read {path}: {error.strerror}. {_DOWNLOAD}") from error
-        except (ValueError, KeyError) as error:
-            raise EngineError(f"{path} is not a readable game ({error!r}). {_DOWNLOAD}") from error
-        return AlfworldGame(shared, n, path.parent)
+        except (Exception, SystemExit) as error:  # the PDDL translator exits on bad input
+            raise EngineError(f"{path} is not a playable game ({error!r}). {_DOWNLOAD}") from error
+
+    def share(self) -> AlfworldTasks:
+        """Return itself: games hold all there is to close."""
+        return self
 
     def close(self) -> None:
         """Nothing to free: games hold all there is."""
@@ -121,10 +122,9 @@ def _official_tasks(root: Path, split: str) -> list[Task]:
     """Return the tasks of a split, sorted by id, or say what is missing."""
     folder = root / split
     if not folder.is_dir():
-        source = "from" if os.environ.get("ALFWORLD_DATA") else "for lack of"
         raise DataError(
-            f"no ALFWorld games of split {split!r}: {folder} is not a folder ({source}). "
-            f"{_DOWNLOAD}"
+            f"no ALFWorld games of split {split!r}: {folder} is not a folder. {_DOWNLOAD}; games "
+            "that are elsewhere are found with: export ALFWORLD_DATA=FOLDER"
         )
     tasks = [
         Task(path.parent.relative_to(root).as_posix(), path.parts[-3].split("-")[0])

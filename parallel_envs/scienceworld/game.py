@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from parallel_envs.game import GameState
 from parallel_envs.scienceworld.server import JavaServer
-from parallel_envs.scienceworld.world import RESET_TASK, Snapshot, World, gold_path
+from parallel_envs.scienceworld.world import Snapshot, World, gold_path, is_reset_task
 
 __all__ = ["ScienceWorldGame"]
 
@@ -12,41 +14,53 @@ __all__ = ["ScienceWorldGame"]
 class ScienceWorldGame:
     """n replicas of one variation in a Java server."""
 
-    experts = ("gold",)
-
     def __init__(self, server: JavaServer, task: str, variation: int, n: int) -> None:
         self._server = server
         self._task, self._variation = task, variation
         self._worlds = [World(server) for _ in range(n)]
-        self._states = [_state(world.load(task, variation)) for world in self._worlds]
+        self._start = [_state(world.load(task, variation)) for world in self._worlds]
+        self._states = list(self._start)
+        self._sent: list[list[str]] = [[] for _ in range(n)]  # since the start
         self.objective = self._worlds[0].objective()
-        self._fresh = True  # nobody has moved since the worlds were loaded
 
     def start(self) -> tuple[GameState, ...]:
         """Put every replica into the start state."""
-        if not self._fresh:
-            for replica, world in enumerate(self._worlds):
-                self._states[replica] = _state(world.load(self._task, self._variation))
-        self._fresh = False
-        self._moved = [False] * len(self._worlds)
+        for replica, world in enumerate(self._worlds):
+            if self._sent[replica]:
+                self._start[replica] = _state(world.load(self._task, self._variation))
+                self._sent[replica] = []
+        self._states = list(self._start)
         return tuple(self._states)
 
     def step(self, replica: int, action: str) -> GameState:
         """Send one action to one replica."""
-        if " ".join(action.lower().split()) == RESET_TASK:
+        before = self._states[replica]
+        if before.pending is None and is_reset_task(action):
             # Sent after a failure it would pay 100 points; a player has no use for it.
-            old = self._states[replica]
             text = "No known action matches that input."
-            state = GameState(text, *(getattr(old, name) for name in GameState.__slots__[1:]))
+            state = dataclasses.replace(before, observation=text)
         else:
+            self._sent[replica].append(action)  # first: an action that failed was sent as well
             state = _state(self._worlds[replica].step(action))
-        self._moved[replica] = True
         self._states[replica] = state
         return state
 
+    def fork(self) -> ScienceWorldGame:
+        """Play the actions of every replica again in new worlds: 4 ms an action, exact.
+
+        The simulator can be neither copied nor saved.
+        """
+        twin = ScienceWorldGame(self._server, self._task, self._variation, len(self._worlds))
+        for replica, sent in enumerate(self._sent):
+            if sent:
+                twin._worlds[replica].replay(sent)
+        twin._sent = [list(sent) for sent in self._sent]
+        twin._states = list(self._states)
+        return twin
+
     def expert_plan(self, replica: int, expert: str) -> tuple[str, ...]:
         """Return the engine's gold path. It leads from the start only, so else it is empty."""
-        if self._moved[replica]:
+        if self._sent[replica]:
             return ()
         return gold_path(self._server, self._task, self._variation)
 

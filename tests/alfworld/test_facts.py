@@ -67,7 +67,6 @@ def test_answers_are_textworlds_in_textworlds_order(drawn, query, binding) -> No
     table, state = table_of(drawn)
     stock = State.__new__(State)  # its constructor asks for a game of another kind
     stock._logic = SimpleNamespace(types=types())
-    State.__init__.__globals__["GameLogic"]
     stock._facts, stock._vars_by_name, stock._vars_by_type, stock._var_counts = _empty()
     stock.add_facts(
         Proposition(name, [Variable(n, OBJECTS[n]) for n in arguments]) for name, arguments in drawn

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from parallel_envs.alfworld import game as game_module
 from parallel_envs.alfworld.downward import Downward
 from parallel_envs.alfworld.tasks import AlfworldTasks
 from tests.engines import SMALL, make
@@ -41,6 +45,62 @@ def test_many_episodes_take_no_more_than_one() -> None:
     assert me.open_files() == files
     assert me.memory_info().rss - memory < 60 * 2**20
     env.close()
+
+
+def test_many_episodes_of_one_task_take_no_more_than_a_few(monkeypatch) -> None:
+    """What states are remembered for speed is forgotten when they are many."""
+    monkeypatch.setattr(game_module, "_MANY_STATES", 100)
+    env = make("alfworld", n=4)
+    transcripts = []
+    for _ in range(6):
+        observation, info = env.reset(options={"task_id": SMALL["alfworld"]})
+        lines = [observation]
+        for turn in range(20):
+            actions = tuple(
+                a[(7 * turn + i) % len(a)] for i, a in enumerate(info["admissible_actions"])
+            )
+            observation, *_, info = env.step(actions)
+            lines.append((observation, info["state_key"]))
+        transcripts.append(lines)
+        assert len(env._game._positions) <= 100 + 4 * 20
+    assert all(lines == transcripts[0] for lines in transcripts)
+    env.close()
+
+
+def test_a_forgotten_environment_gives_its_library_back() -> None:
+    first = make("alfworld", n=1)
+    first.reset(seed=0)  # TextWorld's parsers hold on to who called them first
+    env = make("alfworld", n=1)
+    env.reset(seed=0)
+    free = len(Downward._pool)
+    del env
+    gc.collect()
+    assert len(Downward._pool) == free + 1
+    first.close()
+    assert len(Downward._pool) == free + 2
+
+
+def test_threads_take_turns() -> None:
+    """Stock engines corrupt one another in threads."""
+
+    def play(seed: int) -> list[Any]:
+        env = make("alfworld", n=2)
+        _, info = env.reset(seed=seed)
+        lines = []
+        for turn in range(10):
+            joint = tuple(a[(turn + i) % len(a)] for i, a in enumerate(info["admissible_actions"]))
+            observation, *_, info = env.step(joint)
+            lines.append((observation["observations"], info["state_key"]))
+        lines.append(env.expert_plan(0))
+        env.close()
+        return lines
+
+    alone = [play(seed) for seed in (1, 2, 3, 1)]
+    stdout, argv = sys.stdout, sys.argv
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(play, (1, 2, 3, 1))) == alone
+    assert sys.stdout is stdout
+    assert sys.argv is argv
 
 
 def test_two_environments_at_once_need_two_copies_and_give_them_back() -> None:

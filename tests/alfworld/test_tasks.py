@@ -109,6 +109,29 @@ def test_a_game_that_is_spoilt_later_is_an_error_of_the_engine(copy: Path) -> No
         tasks.open(tasks.tasks[0], 1)
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        ("pddl_problem", lambda text: text.replace("(inReceptacle ?o", "(inNothing ?o")),
+        ("pddl_problem", lambda text: text[: len(text) // 2]),
+        ("pddl_domain", lambda text: text[: len(text) // 2]),
+        ("grammar", lambda text: text.replace("::", ":", 3)),
+    ],
+    ids=["unknown predicate", "cut problem", "cut domain", "bad grammar"],
+)
+def test_a_game_that_cannot_be_read_is_an_error_and_nothing_worse(copy: Path, damage) -> None:
+    """The PDDL translator ends the whole program on some of these."""
+    tasks = AlfworldTasks("valid_seen", ["pick_clean_then_place_in_recep"], folder=copy)
+    path = tasks.path(tasks.tasks[0])
+    data = json.loads(path.read_text())
+    field, spoil = damage
+    assert spoil(data[field]) != data[field]
+    path.write_text(json.dumps({**data, field: spoil(data[field])}))
+    with pytest.raises(EngineError, match=re.escape(str(path))):
+        tasks.open(tasks.tasks[0], 1)
+    tasks.open(tasks.tasks[1], 1).close()
+
+
 def test_a_wrong_folder_is_named_and_not_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

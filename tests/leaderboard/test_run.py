@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from leaderboard.run import app
-from parallel_envs import EngineError
+from parallel_envs import DependencyError, EngineError
 from parallel_envs.toy import ToyGame, ToyTasks
 
 
@@ -27,6 +27,12 @@ def lines(out: Path, agent: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
 
 
+def cells(output: str, agent: str) -> list[str]:
+    """The cells of an agent's line in the printed table."""
+    (line,) = (line for line in output.splitlines() if line.split()[:1] == [agent])
+    return line.split()
+
+
 TOY = ("--env", "toy", "--split", "train", "--n", "2")
 
 
@@ -36,10 +42,10 @@ def test_each_task_is_played_once_and_the_table_adds_up(tmp_path: Path) -> None:
     for agent in ("random", "expert"):
         assert [line["task_id"] for line in lines(tmp_path, agent)] == ids
     won = sum(line["won"] for line in lines(tmp_path, "random"))
-    assert f"{won}/{len(ids)}" in output
-    assert f"{len(ids)}/{len(ids)}" in output
-    assert "100.0" in output
-    assert "toy train, n=2, 25 turns, seed 0" in output
+    assert cells(output, "random")[3:6] == [str(won), str(len(ids)), "–"]
+    assert cells(output, "expert")[1] == "100.0"
+    assert cells(output, "expert")[3:6] == [str(len(ids)), str(len(ids)), "–"]
+    assert f"toy train: {len(ids)} tasks, n=2, 25 turns, seed 0" in output
     assert "gymnasium 1." in output
     (folder,) = tmp_path.glob("expert-*")
     protocol = json.loads((folder / "protocol.json").read_text())
@@ -91,12 +97,13 @@ def test_a_crash_is_an_error_row_and_never_a_zero(
     assert error["won"] is error["score"] is error["ended"] is None
     assert f"error {victim}: EngineError: the engine is gone" in output
     total = len(played)
-    assert f"{total - 1}/{total - 1}" in output, "the rate is over the finished episodes"
-    assert "1 of" in output
+    assert cells(output, "expert")[1] == "100.0", "the rate is over the finished episodes"
+    assert cells(output, "expert")[3:6] == [str(total - 1), str(total - 1), "1"]
+    assert f"1 of {total} episodes have no result" in output
 
     monkeypatch.setattr(ToyTasks, "open", real)
     output = run("--agent", "expert", *TOY, out=tmp_path)
-    assert f"{total}/{total}" in output
+    assert cells(output, "expert")[3:6] == [str(total), str(total), "–"]
     assert "error " not in output
 
 
@@ -108,6 +115,8 @@ def test_a_crash_is_an_error_row_and_never_a_zero(
         (("--agent", "random", "--env", "toy", "--split", "exam"), "split must be one of"),
         (("--agent", "random", *TOY, "--episodes", "1000"), "--episodes must be in 1..9"),
         (("--agent", "random", *TOY, "--n", "0"), "n"),
+        (("--agent", "random", *TOY, "--seed", "-1"), "seed"),
+        (("--agent", "handcoded", *TOY), "needs the expert 'handcoded'"),
         ((), "agent"),
     ],
 )
@@ -122,9 +131,32 @@ def test_results_of_another_protocol_are_not_mixed_in(tmp_path: Path) -> None:
     (folder,) = tmp_path.glob("random-*")
     path = folder / "protocol.json"
     path.write_text(path.read_text().replace('"toy": "1"', '"toy": "0"'))
-    output = run("--agent", "random", *TOY, out=tmp_path, code=2)
-    assert "another protocol" in output
-    assert "Choose another --out" in " ".join(output.replace("│", " ").split())
+    output = " ".join(run("--agent", "random", *TOY, out=tmp_path, code=1).split())
+    assert "another protocol (versions" in output
+    assert "Choose another --out" in output
+
+
+def test_what_the_user_has_to_install_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(self: ToyTasks, task: Any, n: int) -> ToyGame:
+        raise DependencyError("install it with: pip install 'parallel-text-envs[toy]'")
+
+    monkeypatch.setattr(ToyTasks, "open", missing)
+    output = run("--agent", "expert", *TOY, out=tmp_path, code=1)
+    assert "pip install 'parallel-text-envs[toy]'" in output
+    (folder,) = tmp_path.glob("expert-*")
+    assert not (folder / "episodes.jsonl").exists()
+
+
+def test_a_run_without_any_result_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(self: ToyGame, replica: int, action: str) -> Any:
+        raise EngineError("[/x] gone")
+
+    monkeypatch.setattr(ToyGame, "step", crash)
+    output = run("--agent", "expert", *TOY, out=tmp_path, code=1)
+    assert "EngineError: [/x] gone" in output
+    assert cells(output, "expert")[1:6] == ["n/a", "n/a", "0", "0", "9"]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +171,7 @@ def test_real_games_from_the_shell(tmp_path: Path, env: str, split: str, reachab
         text=True,
         check=True,
     )
-    assert f"{env} {split}, n=2, 60 turns, seed 0" in done.stdout
+    assert f"{env} {split}: 3 tasks, n=2, 60 turns, seed 0" in done.stdout
     for agent in ("random", "expert"):
         assert [line["error"] for line in lines(tmp_path, agent)] == [None] * 3
     assert sum(line["won"] for line in lines(tmp_path, "expert")) >= reachable

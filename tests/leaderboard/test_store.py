@@ -84,6 +84,7 @@ def test_a_torn_last_line_is_dropped_and_the_next_one_is_whole(
     with folder.opened(protocol) as finished:
         assert list(finished) == ["t1"]
         assert path.read_text() == whole
+        assert path.with_suffix(".torn").read_text() == second[:cut] + "\n"
         folder.append(replace(RESULT, task_id="t3"))
     assert [result.task_id for result in folder.results()] == ["t1", "t3"]
 
@@ -108,6 +109,22 @@ def test_another_protocol_is_refused_with_the_difference(folder: RunFolder, prot
         pytest.raises(StoreError, match="max_turns: 25 there, 50 now"),
         folder.opened(replace(protocol, max_turns=50)),
     ):
+        pass
+    assert len(folder.results()) == 1
+
+
+@pytest.mark.parametrize("text", [None, "", "{", '{"agent": "random"}', '{"new": 1}'])
+def test_results_without_a_readable_protocol_are_not_taken_over(
+    folder: RunFolder, protocol, text: str | None
+) -> None:
+    with folder.opened(protocol):
+        folder.append(RESULT)
+    path = folder.path / "protocol.json"
+    if text is None:
+        path.unlink()
+    else:
+        path.write_text(text)
+    with pytest.raises(StoreError, match=r"protocol.json is not readable"), folder.opened(protocol):
         pass
     assert len(folder.results()) == 1
 

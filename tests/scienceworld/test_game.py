@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parallel_envs import EngineError, ParallelTextEnv
+from parallel_envs.scienceworld.world import gold_path
 from tests.engines import make
 
 
@@ -29,7 +30,9 @@ def test_a_wrong_focus_is_a_loss_and_closes_the_replica(env: ParallelTextEnv) ->
     assert not info["won"].any()
 
 
-@pytest.mark.parametrize("text", ["reset task", "Reset Task", "  reset\ttask ", "reset  task"])
+@pytest.mark.parametrize(
+    "text", ["reset task", "Reset Task", "  reset\ttask ", "reset the task", "\0the reset a task"]
+)
 def test_reset_task_is_neither_offered_nor_sent(env: ParallelTextEnv, text: str) -> None:
     _, info = env.reset(options={"task_id": "find-animal/250"})
     assert "reset task" not in info["admissible_actions"][0]
@@ -38,6 +41,26 @@ def test_reset_task_is_neither_offered_nor_sent(env: ParallelTextEnv, text: str)
     observation, *_, info = env.step((text, ""))
     assert observation["observations"][0] == "No known action matches that input."
     assert info["state_key"][0] == key
+    again, _ = env.reset(options={"task_id": "find-animal/250"})
+    env.step((text, ""))
+    assert env.reset(options={"task_id": "find-animal/250"})[0] == again
+
+
+def test_the_engine_really_reads_these_as_reset_task(env: ParallelTextEnv) -> None:
+    """Otherwise the guard would be for nothing."""
+    env.reset(options={"task_id": "find-animal/250"})
+    world = env._game._worlds[0]
+    for text in ("reset the task", "\0the reset a task"):
+        assert "reset" in world.step(text).text.lower()
+    assert "No known action" in world.step("reset the stopwatch").text
+
+
+def test_a_pending_question_takes_reset_task_for_a_wrong_answer(env: ParallelTextEnv) -> None:
+    env.reset(options={"task_id": "find-animal/250"})
+    env.step(("open door", ""))
+    *_, info = env.step(("reset task", ""))
+    assert info["pending"] == (None, None)
+    assert info["turn"] == 2
 
 
 def test_an_ambiguous_request_is_a_pending_question(env: ParallelTextEnv) -> None:
@@ -94,8 +117,7 @@ def test_planning_does_not_disturb_a_running_game() -> None:
         lines = []
         for turn in range(8):
             if planned and turn == 4:
-                env._game._moved[0] = False
-                assert env.expert_plan(0)
+                assert gold_path(env._game._server, "grow-plant", 95)
             actions = info["admissible_actions"][0]
             observation, *_, info = env.step((actions[(31 * turn) % len(actions)],))
             lines.append((observation["observations"], info["state_key"]))

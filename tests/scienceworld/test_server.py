@@ -97,7 +97,7 @@ def test_a_killed_server_is_an_error_and_reset_brings_a_new_one() -> None:
     start, _ = env.reset(**TASK)
     (java,) = java_children()
     java.kill()
-    with pytest.raises(EngineError, match=r"Java server failed .* reset"):
+    with pytest.raises(EngineError, match=r"the Java server failed .* reset"):
         env.step(("look around", "look around"))
     with pytest.raises(Exception, match="reset"):
         env.step(("look around", "look around"))
@@ -136,6 +136,23 @@ def test_a_frozen_server_is_an_error_within_the_call_limit(monkeypatch: pytest.M
     assert gone(java.pid), "a frozen server must be ended"
     again, _ = env.reset(**TASK)
     assert again == start
+    env.close()
+
+
+def test_an_interrupted_call_ends_the_server() -> None:
+    """Java would go on with the call, beside whatever is asked next."""
+    env = make("scienceworld", n=1)
+    start, _ = env.reset(**TASK)
+    server = env.task_set._server
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        server.call(interrupt)
+    with pytest.raises(EngineError, match="interrupted"):
+        env.step(("look around",))
+    assert env.reset(**TASK)[0] == start
     env.close()
 
 
