@@ -13,6 +13,7 @@ import numpy as np
 
 import parallel_envs
 from parallel_envs import ParallelTextEnv, Task
+from parallel_envs.alfworld.tasks import has_official_games
 
 __all__ = ["ENVIRONMENTS", "Protocol", "choose_tasks", "make_env"]
 
@@ -94,6 +95,8 @@ def make_env(name: str, split: str | None, n: int, max_turns: int) -> ParallelTe
     if name not in ENVIRONMENTS:
         raise ValueError(f"--env must be one of {', '.join(ENVIRONMENTS)}, not {name!r}")
     env_id, default = ENVIRONMENTS[name]
+    if name == "alfworld" and not has_official_games():
+        default = "generated:test"
     made = gymnasium.make(
         env_id, n=n, split=split or default, max_turns=max_turns, disable_env_checker=True
     ).unwrapped

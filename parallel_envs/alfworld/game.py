@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from textworld.logic import Proposition, Variable
 
@@ -42,12 +42,19 @@ class AlfworldGame:
 
     The library holds one state at a time. A replica is a state's number in the library and a set
     of facts; to step it, its state is made the current one, which takes microseconds.
+
+    Args:
+        blueprint: The game.
+        n: Number of replicas.
+        trajectory: Returns what ``traj_data.json`` holds, for the hand-coded expert.
     """
 
     @exclusive
-    def __init__(self, blueprint: Blueprint, n: int, folder: Path) -> None:
+    def __init__(
+        self, blueprint: Blueprint, n: int, trajectory: Callable[[], Mapping[str, Any]]
+    ) -> None:
         self._blueprint = blueprint
-        self._folder = folder
+        self._trajectory = trajectory
         self._downward = Downward(blueprint.sas)
         self._closed = False
         self._positions: dict[int, _Position] = {}  # states of the library, so forks share it
@@ -95,7 +102,7 @@ class AlfworldGame:
         """Plan from where `replica` stands; empty when the expert finds no way."""
         if expert == "planner":
             return plan(self._blueprint, self._replicas[replica].facts)
-        return handcoded_plan(self, self._replicas[replica], self._folder)
+        return handcoded_plan(self, self._replicas[replica], self._trajectory())
 
     def facts(self, replica: Replica) -> list[Proposition]:
         """Return the facts that hold for a replica, with the names that the player reads."""

@@ -6,7 +6,10 @@ games, not all (it is weakest when two objects are wanted).
 
 from __future__ import annotations
 
+import json
 import random
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +23,9 @@ __all__ = ["handcoded_plan"]
 _MAX_STEPS = 150
 
 
-def handcoded_plan(game: AlfworldGame, replica: Replica, folder: Path) -> tuple[str, ...]:
+def handcoded_plan(
+    game: AlfworldGame, replica: Replica, trajectory: Mapping[str, Any]
+) -> tuple[str, ...]:
     """Return the commands that the expert plays until it wins, empty when it does not.
 
     It plays on a copy of the replica's state. Made to start at the beginning of a game; from a
@@ -29,7 +34,7 @@ def handcoded_plan(game: AlfworldGame, replica: Replica, folder: Path) -> tuple[
     Args:
         game: The game.
         replica: The state to start from.
-        folder: Folder of the game's ``traj_data.json``, which tells the expert the goal.
+        trajectory: What the game's ``traj_data.json`` holds; it tells the expert the goal.
     """
     module = import_alfworld("agents.expert")
     played: list[str] = []
@@ -38,7 +43,9 @@ def handcoded_plan(game: AlfworldGame, replica: Replica, folder: Path) -> tuple[
     random.seed(0)
     try:
         expert = module.HandCodedTWAgent(max_steps=_MAX_STEPS)
-        expert.reset(str(folder / "game.tw-pddl"))
+        with tempfile.TemporaryDirectory() as folder:  # it reads the goal from beside the game
+            (Path(folder) / "traj_data.json").write_text(json.dumps(trajectory))
+            expert.reset(f"{folder}/game.tw-pddl")
         state = game.state(replica, game.intro(replica))
         expert.observe(state.observation)
         command = "look"  # what ALFWorld's own wrapper of the expert plays first

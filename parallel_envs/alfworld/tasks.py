@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from parallel_envs.errors import DataError, EngineError
 from parallel_envs.game import Task, select_tasks
@@ -17,7 +17,7 @@ from parallel_envs.versions import installed, not_usable
 if TYPE_CHECKING:
     from parallel_envs.alfworld.game import AlfworldGame
 
-__all__ = ["OFFICIAL_COUNTS", "SPLITS", "AlfworldTasks", "data_folder"]
+__all__ = ["OFFICIAL_COUNTS", "SPLITS", "AlfworldTasks", "data_folder", "has_official_games"]
 
 # Solvable games of each type in json_2.1.1, the release that alfworld 0.3 and 0.4 download.
 OFFICIAL_COUNTS: Mapping[str, Mapping[str, int]] = {
@@ -54,6 +54,11 @@ _DOWNLOAD = "Get the games with: pip install alfworld==0.4.2 && alfworld-downloa
 def data_folder() -> Path:
     """Return the folder that holds ``json_2.1.1``: ``$ALFWORLD_DATA``, else alfworld's default."""
     return Path(os.environ.get("ALFWORLD_DATA") or "~/.cache/alfworld").expanduser()
+
+
+def has_official_games() -> bool:
+    """Return whether the user has, or says to have, the official games."""
+    return bool(os.environ.get("ALFWORLD_DATA")) or (data_folder() / "json_2.1.1").is_dir()
 
 
 class AlfworldTasks:
@@ -104,7 +109,7 @@ class AlfworldTasks:
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
             shared = blueprint(data["pddl_domain"], data["pddl_problem"], data["grammar"])
-            return AlfworldGame(shared, n, path.parent)
+            return AlfworldGame(shared, n, lambda: _trajectory(path))
         except OSError as error:
             raise DataError(f"cannot read {path}: {error.strerror}. {_DOWNLOAD}") from error
         except (Exception, SystemExit) as error:  # the PDDL translator exits on bad input
@@ -116,6 +121,11 @@ class AlfworldTasks:
 
     def close(self) -> None:
         """Nothing to free: games hold all there is."""
+
+
+def _trajectory(game: Path) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads((game.parent / "traj_data.json").read_text(encoding="utf-8"))
+    return data
 
 
 def _official_tasks(root: Path, split: str) -> list[Task]:
