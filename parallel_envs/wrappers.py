@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.utils import RecordConstructorArgs
 
 from parallel_envs.env import Observation, ParallelTextEnv
 
@@ -14,7 +15,9 @@ __all__ = ["AdmissibleIndex"]
 Mask = np.ndarray[tuple[int], np.dtype[np.int8]]
 
 
-class AdmissibleIndex(gymnasium.Wrapper[Observation, Any, Observation, tuple[str, ...]]):
+class AdmissibleIndex(
+    gymnasium.Wrapper[Observation, Any, Observation, tuple[str, ...]], RecordConstructorArgs
+):
     """Choose each replica's action by its place in the list of admissible actions.
 
     The action space is ``MultiDiscrete([actions + 1] * n)``: 0 leaves the replica alone, k sends
@@ -42,6 +45,7 @@ class AdmissibleIndex(gymnasium.Wrapper[Observation, Any, Observation, tuple[str
     def __init__(
         self, env: gymnasium.Env[Observation, tuple[str, ...]], actions: int = 100
     ) -> None:
+        RecordConstructorArgs.__init__(self, actions=actions)
         super().__init__(env)
         inner = env.unwrapped
         if not isinstance(inner, ParallelTextEnv):

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import fast_downward
 
+from parallel_envs.errors import EngineError
+
 __all__ = ["Downward", "Operator", "exclusive", "parse_pddl", "translate"]
 
 
@@ -156,9 +158,15 @@ def translate(domain: str, problem: str, *, optimize: bool = False) -> tuple[Any
         domain: PDDL domain.
         problem: PDDL problem.
         optimize: Drop what no plan needs, for planning. Playing needs everything.
+
+    Raises:
+        EngineError: The translator cannot make sense of it, or its goal is out of reach.
     """
-    with _kept(sys, "argv"), _kept(sys, "stdout"):
-        task, sas = fast_downward.pddl2sas(domain, problem, optimize=optimize)
+    try:
+        with _kept(sys, "argv"), _kept(sys, "stdout"):
+            task, sas = fast_downward.pddl2sas(domain, problem, optimize=optimize)
+    except (Exception, SystemExit) as error:  # it ends the program on some bad input
+        raise EngineError(f"the PDDL translator failed: {error!r}") from error
     return task, sas.encode()
 
 

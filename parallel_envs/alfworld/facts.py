@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from textworld.logic import Proposition, Rule, TypeHierarchy, Variable
 
+from parallel_envs.errors import EngineError
+
 __all__ = ["Binding", "Fact", "FactTable", "Query", "parse_query"]
 
 Binding = dict[tuple[str, str], str]  # (placeholder, its type) -> name of an object
@@ -68,10 +70,16 @@ class FactTable:
         """Return the integer whose only bit stands for `fact`."""
         bit = self._bits.get(fact)
         if bit is None:
+            try:
+                types = tuple(self._type_of[name] for name in fact.arguments)
+            except KeyError as error:
+                # The translator puts a made-up problem in the place of one without a solution.
+                raise EngineError(
+                    f"the game has no object {error}, so its goal is out of reach"
+                ) from error
             bit = self._bits[fact] = 1 << len(self._facts)
             self._facts.append(fact)
             self._codes.append(_code(fact) if fact.predicate in self._visible else 0)
-            types = tuple(self._type_of[name] for name in fact.arguments)
             self._with_signature[fact.predicate, types] |= bit
         return bit
 

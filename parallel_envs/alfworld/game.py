@@ -55,7 +55,7 @@ class AlfworldGame:
     ) -> None:
         self._blueprint = blueprint
         self._trajectory = trajectory
-        self._downward = Downward(blueprint.sas)
+        self._downward = Downward(blueprint.sas)  # given back by itself if what follows fails
         self._closed = False
         self._positions: dict[int, _Position] = {}  # states of the library, so forks share it
         facts = blueprint.initial

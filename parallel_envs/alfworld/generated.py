@@ -99,14 +99,15 @@ def verified_game(split: str, number: int) -> tuple[GameData, tuple[str, ...]]:
         data = build(split, number, attempt)
         if data is None:
             continue
-        shared = blueprint(data.domain, data.problem, data.grammar)
-        game = AlfworldGame(shared, 1, lambda data=data: data.trajectory)  # type: ignore[misc]
+        try:
+            game = AlfworldGame(blueprint(data.domain, data.problem, data.grammar), 1, dict)
+        except EngineError:  # the goal is out of reach
+            continue
         (state,) = game.start()
-        won_at_start = state.won
-        plan = game.expert_plan(0, "planner")
+        plan = () if state.won else game.expert_plan(0, "planner")
         for command in plan:
             state = game.step(0, command)
         game.close()
-        if state.won and not won_at_start:
+        if plan and state.won:
             return data, plan
     raise EngineError(f"no playable game number {number} in {split} after {_ATTEMPTS} attempts")

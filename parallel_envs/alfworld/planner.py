@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from parallel_envs.alfworld.downward import Downward, parse_pddl, translate
+from parallel_envs.errors import EngineError
 
 if TYPE_CHECKING:
     from parallel_envs.alfworld.blueprint import Blueprint
@@ -21,7 +22,10 @@ def plan(blueprint: Blueprint, facts: int) -> tuple[str, ...]:
     """
     holding = [(fact.predicate, *fact.arguments) for fact in blueprint.table.facts(facts)]
     problem = reduced_problem(blueprint.problem, holding)
-    _, sas = translate(blueprint.domain, problem, optimize=True)
+    try:
+        _, sas = translate(blueprint.domain, problem, optimize=True)
+    except EngineError:  # the goal is out of reach
+        return ()
     return tuple(blueprint.command(operator) for operator in Downward.solve(sas))
 
 

@@ -112,7 +112,7 @@ class AlfworldTasks:
             return AlfworldGame(shared, n, lambda: _trajectory(path))
         except OSError as error:
             raise DataError(f"cannot read {path}: {error.strerror}. {_DOWNLOAD}") from error
-        except (Exception, SystemExit) as error:  # the PDDL translator exits on bad input
+        except Exception as error:
             raise EngineError(f"{path} is not a playable game ({error!r}). {_DOWNLOAD}") from error
 
     def share(self) -> AlfworldTasks:
