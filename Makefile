@@ -12,12 +12,7 @@ READY := $(VENV)/.ready
 
 demo: $(READY)
 	$(BIN)/python -m leaderboard.run --agent random --agent expert --env scienceworld --episodes 20
-	@if [ -n "$$ALFWORLD_DATA" ]; then \
-	  $(BIN)/python -m leaderboard.run --agent random --agent expert --env alfworld --episodes 20; \
-	else \
-	  echo "For ALFWorld as well: . $(BIN)/activate && alfworld-download"; \
-	  echo "then: export ALFWORLD_DATA=~/.cache/alfworld && make demo"; \
-	fi
+	$(BIN)/python -m leaderboard.run --agent random --agent expert --env alfworld --episodes 20
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2
