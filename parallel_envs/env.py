@@ -10,6 +10,8 @@ import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 
+from parallel_envs.diversity import summary
+from parallel_envs.episode import Episode, Turn, text_hash
 from parallel_envs.errors import ActionError, EngineError, ReplicaMismatchError
 from parallel_envs.game import GameState, Task, TaskSet, TextGame, find_task
 from parallel_envs.render import side_by_side
@@ -55,6 +57,8 @@ class ParallelTextEnv(gymnasium.Env[Observation, tuple[str, ...]]):
     - ``state_key``: n short hashes, equal exactly when two replicas are in the same state.
     - ``pending``: n open questions of the engine, None where there is none.
     - ``turn``: turns played; ``steps``: actions sent, summed over replicas.
+    - In the last turn also ``record``, the `Episode`, and ``diversity``, its exploration metrics
+      (`parallel_envs.diversity.summary`).
 
     Args:
         task_set: The tasks of a split.
@@ -144,6 +148,8 @@ class ParallelTextEnv(gymnasium.Env[Observation, tuple[str, ...]]):
             states = self._open_game(task).start()
         _require_identical(task, states)
         self._states = states
+        self._start = states[0]
+        self._turns: list[Turn] = []
         self._turn = 0
         self._steps = 0
         self._best = 0.0
@@ -201,6 +207,22 @@ class ParallelTextEnv(gymnasium.Env[Observation, tuple[str, ...]]):
             ]
         )
         info = self._info(acted, given & closed, admissible, unchanged)
+        self._turns.append(
+            Turn(
+                actions=actions,
+                acted=tuple(acted.tolist()),
+                admissible=tuple(admissible.tolist()),
+                observations=tuple(text_hash(state.observation) for state in states),
+                state_keys=info["state_key"],
+                scores=tuple(info["score"].tolist()),
+                won=tuple(info["won"].tolist()),
+                closed=tuple(info["closed"].tolist()),
+                reward=reward,
+            )
+        )
+        if terminated or truncated:
+            info["record"] = self.record(terminated, truncated)
+            info["diversity"] = summary(info["record"])
         return self._observation(), reward, terminated, truncated, info
 
     def render(self) -> str | None:
@@ -262,7 +284,33 @@ class ParallelTextEnv(gymnasium.Env[Observation, tuple[str, ...]]):
         twin._np_random = copy.deepcopy(self._np_random)
         twin.task_set = self.task_set.share()
         twin._game = self._game.fork()
+        twin._turns = list(self._turns)
         return twin
+
+    def record(self, terminated: bool = False, truncated: bool = False) -> Episode:
+        """Return the record of the episode as far as it has been played.
+
+        Args:
+            terminated: Whether to record it as terminated.
+            truncated: Whether to record it as truncated.
+        """
+        if self._task is None:
+            raise ResetNeeded("There is nothing to record before reset().")
+        return Episode(
+            engine=self.task_set.engine,
+            split=self.task_set.split,
+            task_id=self._task.id,
+            task_type=self._task.type,
+            n=self.n,
+            max_turns=self.max_turns,
+            stop=self.stop,
+            versions=dict(self.task_set.versions),
+            start_observation=text_hash(self._start.observation),
+            start_key=self._start.state_key,
+            turns=tuple(self._turns),
+            terminated=terminated,
+            truncated=truncated,
+        )
 
     def close(self) -> None:
         """Free the game and its engine. Closing twice is fine; `reset` opens it again."""

@@ -242,8 +242,20 @@ class ParallelTextVectorEnv(
     def _merged(self) -> dict[str, Any]:
         merged: dict[str, Any] = {}
         for index, (info, error) in enumerate(zip(self._infos, self._errors, strict=True)):
-            merged = self._add_info(merged, {**info, "error": error}, index)
+            # A dict would be merged entry by entry, into arrays that cannot hold undefined values.
+            whole = {key: _Whole(value) for key, value in info.items() if isinstance(value, dict)}
+            merged = self._add_info(merged, {**info, **whole, "error": error}, index)
+        for values in merged.values():
+            for place in np.flatnonzero([isinstance(value, _Whole) for value in values]):
+                values[place] = values[place].value
         return merged
+
+
+class _Whole:
+    """A value that is not to be looked into."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
 
 class _Worker:

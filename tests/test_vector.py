@@ -139,6 +139,22 @@ def test_a_finished_episode_stays_and_the_mask_resets_it_alone() -> None:
     envs.close()
 
 
+def test_records_and_metrics_come_with_the_end_of_each_episode() -> None:
+    envs = make_vector("toy", 2, n=2, max_turns=2)
+    _, infos = envs.reset(seed=0)
+    *_, infos = envs.step((("look", ""), ("go east", "go west")))
+    assert "record" not in infos
+    *_, truncations, infos = envs.step((("look", ""), ("go east", "go west")))
+    assert truncations.all()
+    assert [record.steps for record in infos["record"]] == [2, 4]
+    assert [each["jaccard_distance"] for each in infos["diversity"]] == [0.0, 0.8]
+    assert [each["width_repeat"] for each in infos["diversity"]] == [None, 0.0]
+    envs.reset(options={"reset_mask": [True, False]})
+    *_, infos = envs.step((("look", ""), ("", "")))
+    assert infos["_record"].tolist() == [False, True]
+    envs.close()
+
+
 def test_a_killed_worker_is_a_named_error_and_the_others_go_on(engine: str) -> None:
     envs = make_vector(engine, 3, n=2)
     _, infos = envs.reset(seed=1)
