@@ -145,20 +145,21 @@ def measure(engine: str, kind: str, game: str, n: int) -> dict[str, float]:
     import_engine(engine)
     start = cpu_seconds(), time.perf_counter()
     games = make(engine, game, n)
-    loaded = cpu_seconds(), time.perf_counter()
     games.reset()
-    reset = cpu_seconds(), time.perf_counter()
+    ready = cpu_seconds(), time.perf_counter()
     rng = random.Random(SEED)
     steps = STEPS[engine, kind]
     for _ in range(steps):
         for replica in range(n):
             games.step(replica, rng)
     stepped = cpu_seconds(), time.perf_counter()
+    games.reset()
+    reset = cpu_seconds(), time.perf_counter()
     result = {"memory_mb": memory() / 2**20}
     for place, unit in enumerate(("cpu", "wall")):
-        result[f"load_{unit}"] = loaded[place] - start[place]
-        result[f"reset_{unit}"] = reset[place] - loaded[place]
-        result[f"step_{unit}"] = (stepped[place] - reset[place]) / steps
+        result[f"load_{unit}"] = ready[place] - start[place]
+        result[f"step_{unit}"] = (stepped[place] - ready[place]) / steps
+        result[f"reset_{unit}"] = reset[place] - stepped[place]
     return result
 
 
@@ -244,9 +245,10 @@ def report(rows: list[dict[str, Any]]) -> str:
         "# What n replicas cost",
         "",
         f"`python benchmarks/replicas.py`: medians of {REPEATS} runs, each in its own process, in "
-        "CPU seconds, Java included. *Load* is the first game of a process, after imports; *step* "
-        "is a joint step of all n replicas with a random valid action each; *memory* is resident "
-        "at the end. *Stock* is n separate unmodified environments in one process (ScienceWorld: "
+        "CPU seconds, Java included. *Load* is the first game of a process, from after imports to "
+        "the first texts; *step* is a joint step of all n replicas with a random valid action "
+        "each; *reset* brings all back to the start after these steps; *MB* is resident at the "
+        "end. *Stock* is n separate unmodified environments in one process (ScienceWorld: "
         "one Java server each); *x* is stock / shared.",
         "",
         "; ".join(f"{key} {value}" for key, value in machine().items()),
