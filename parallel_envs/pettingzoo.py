@@ -19,7 +19,8 @@ __all__ = [
     "toy",
 ]
 
-_NOT_PER_REPLICA = ("task_id", "task_type", "split", "turn", "steps")
+# Entries of the environment's info that are about the whole episode.
+_OF_THE_EPISODE = ("task_id", "task_type", "split", "turn", "steps", "record", "diversity")
 
 
 class ReplicaAgents(ParallelEnv[str, dict[str, str], str]):  # type: ignore[misc]
@@ -137,7 +138,7 @@ class ReplicaAgents(ParallelEnv[str, dict[str, str], str]):  # type: ignore[misc
     def _infos(self, info: dict[str, Any]) -> dict[str, dict[str, Any]]:
         return {
             agent: {
-                key: value if key in _NOT_PER_REPLICA else value[replica]
+                key: value if key in _OF_THE_EPISODE else value[replica]
                 for key, value in info.items()
             }
             for replica, agent in enumerate(self.possible_agents)

@@ -40,8 +40,10 @@ def first_actions(infos: dict[str, Any], turn: int = 0) -> tuple[tuple[str, ...]
     return tuple(tuple(a[turn % len(a)] for a in each) for each in infos["admissible_actions"])
 
 
-def processes() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+def family(envs: ParallelTextVectorEnv) -> list[psutil.Process]:
+    """The workers, and what they have started."""
+    workers = [psutil.Process(worker._process.pid) for worker in envs._workers]
+    return [p for worker in workers for p in (worker, *worker.children(recursive=True))]
 
 
 def test_make_vec_is_content_and_resets_nothing_by_itself(engine: str) -> None:
@@ -175,8 +177,10 @@ def test_a_killed_worker_is_a_named_error_and_the_others_go_on(engine: str) -> N
     assert infos["turn"].tolist() == [2, 0, 2]
     *_, infos = envs.step(first_actions(infos, 2))
     assert infos["turn"].tolist() == [3, 1, 3]
+    members = family(envs)
+    assert len(members) == (6 if engine == "scienceworld" else 3)
     envs.close()
-    assert processes() == []
+    assert not any(process.is_running() for process in members), "no zombies either"
 
 
 def test_a_hung_worker_is_ended_within_the_limit() -> None:
@@ -210,8 +214,9 @@ def test_a_frozen_java_does_not_outlive_its_worker() -> None:
     assert not java.is_running() or java.status() == psutil.STATUS_ZOMBIE
     _, infos = envs.reset(options={"reset_mask": truncations})
     assert list(infos["error"]) == [None, None]
+    members = family(envs)
     envs.close()
-    assert processes() == []
+    assert not any(process.is_running() for process in members)
 
 
 def test_a_killed_java_is_an_error_of_its_environment_alone() -> None:
