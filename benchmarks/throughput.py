@@ -30,7 +30,7 @@ from parallel_envs.alfworld.tasks import AlfworldTasks
 
 OUT = Path(__file__).parent / "results"
 REPEATS = 3
-SIZES = ((1, 4), (4, 4), (8, 4), (8, 8))  # tasks, replicas
+SIZES = ((1, 4), (8, 4))  # tasks, replicas
 STOCK_TURNS = 4
 LABELS = {
     "vector": "make_vec, this package",
