@@ -84,8 +84,10 @@ class StockAlfworld:
         from alfworld.agents.environment.alfred_tw_env import AlfredDemangler, AlfredInfos
         from textworld.envs.pddl import PddlEnv
 
+        from parallel_envs.alfworld.tasks import data_folder
+
         infos = textworld.EnvInfos(won=True, admissible_commands=True)
-        path = Path(os.environ["ALFWORLD_DATA"]) / "json_2.1.1" / game / "game.tw-pddl"
+        path = data_folder() / "json_2.1.1" / game / "game.tw-pddl"
         self._envs = [AlfredInfos(AlfredDemangler(PddlEnv(infos), shuffle=False)) for _ in range(n)]
         for env in self._envs:
             env.load(str(path))

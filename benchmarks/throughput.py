@@ -26,7 +26,7 @@ import gymnasium
 import numpy as np
 
 import parallel_envs  # noqa: F401 - registers the environments
-from parallel_envs.alfworld.tasks import AlfworldTasks
+from parallel_envs.alfworld.tasks import AlfworldTasks, data_folder
 
 OUT = Path(__file__).parent / "results"
 REPEATS = 3
@@ -91,7 +91,7 @@ def asynchronous(ids: list[str], n: int) -> tuple[float, float]:
 
 def stock_files(ids: list[str], n: int) -> list[str]:
     """Return the game file of every replica."""
-    root = Path(os.environ["ALFWORLD_DATA"]) / "json_2.1.1"
+    root = data_folder() / "json_2.1.1"
     return [str(root / id / "game.tw-pddl") for id in ids for _ in range(n)]
 
 
