@@ -33,6 +33,10 @@ HEAD = """# ScienceWorld's gold paths
 `python benchmarks/gold_paths.py L0 L1`: the engine's own solution of each task, played from its
 start (scienceworld 1.2.3, no simplifications, one action a turn). A path can end in waits that come
 after the win, so a few tasks need a little less than its length.
+
+Where a path does not reach 100, the engine is the reason: played raw, alone in its server and just
+as it was loaded for the path, it ends at the same score (tried: freeze/19, grow-fruit/78,
+measure-melting-point-known-substance/226).
 """
 
 
@@ -78,7 +82,7 @@ def page(split: str, tasks: Sequence[Task], known: dict[str, dict[str, Any]]) ->
         f"## {split}",
         "",
         f"{len(records) - len(failed)} of {len(records)} gold paths played reach 100"
-        + (f"; not: {', '.join(failed)}." if failed else "."),
+        + (f"; not (score): {', '.join(failed)}." if failed else "."),
     ]
     if missing:
         left = ", ".join(f"{count} of {kind}" for kind, count in missing.items())

@@ -126,7 +126,7 @@ def test_a_server_that_died_between_episodes_is_replaced_without_a_word() -> Non
 
 
 def test_a_frozen_server_is_an_error_within_the_call_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "CALL_LIMIT", 2.0)
+    monkeypatch.setattr(server_module, "CALL_LIMIT", 10.0)
     env = make("scienceworld", n=1)
     start, _ = env.reset(**TASK)
     (java,) = java_children()
