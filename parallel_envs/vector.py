@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import multiprocessing
 import os
 import signal
@@ -88,11 +89,13 @@ class ParallelTextVectorEnv(
         self.single_observation_space = template.observation_space
         self.action_space = cast(
             "gymnasium.Space[JointActions]",
-            gymnasium.spaces.Tuple([make().action_space for _ in range(num_envs)]),
+            gymnasium.spaces.Tuple([copy.deepcopy(template.action_space) for _ in range(num_envs)]),
         )
         self.observation_space = cast(
             "gymnasium.Space[tuple[Observation, ...]]",
-            gymnasium.spaces.Tuple([make().observation_space for _ in range(num_envs)]),
+            gymnasium.spaces.Tuple(
+                [copy.deepcopy(template.observation_space) for _ in range(num_envs)]
+            ),
         )
         self._n = template.n
         self._task_ids = [task.id for task in template.task_set.tasks]
