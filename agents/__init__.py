@@ -1,5 +1,5 @@
 """Agents that play parallel text games."""
 
-from agents.agent import Agent, View, agent_names, make_agent
+from agents.agent import Agent, AgentError, ModelReply, View, agent_names, make_agent
 
-__all__ = ["Agent", "View", "agent_names", "make_agent"]
+__all__ = ["Agent", "AgentError", "ModelReply", "View", "agent_names", "make_agent"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,7 +12,34 @@ import numpy as np
 
 from parallel_envs import Observation
 
-__all__ = ["Agent", "View", "agent_names", "make_agent"]
+__all__ = ["Agent", "AgentError", "ModelReply", "View", "agent_names", "make_agent"]
+
+
+class AgentError(Exception):
+    """An agent could not choose in one episode, for example because its model did not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReply:
+    """What a language model said in one turn, as it is kept with the results.
+
+    Attributes:
+        text: The reply, word for word.
+        issues: What was wrong with its form, as `agents.reply` names it; empty when nothing was.
+        tokens_in: Tokens of the prompt.
+        tokens_out: Tokens of the reply.
+        tokens_cached: Tokens of the prompt that were not computed again, None when not known.
+        finish_reason: Why the model stopped, as its back end says (``"stop"``, ``"length"``).
+        dropped: Pairs of action and observation that the prompt had no room for.
+    """
+
+    text: str
+    issues: tuple[str, ...] = ()
+    tokens_in: int = 0
+    tokens_out: int = 0
+    tokens_cached: int | None = None
+    finish_reason: str = "stop"
+    dropped: int = 0
 
 
 @dataclass
@@ -26,6 +53,7 @@ class View:
             on which other episodes run beside it.
         expert_plan: The environment's `expert_plan`, for agents that are experts.
         memory: The agent's own notes on this episode.
+        replies: What the agent's model said, turn by turn; agents without a model leave it empty.
     """
 
     observation: Observation
@@ -33,6 +61,7 @@ class View:
     rng: np.random.Generator
     expert_plan: Callable[[int, str | None], tuple[str, ...]]
     memory: dict[str, Any] = field(default_factory=dict)
+    replies: list[ModelReply] = field(default_factory=list)
 
     @property
     def n(self) -> int:
@@ -43,8 +72,16 @@ class View:
 class Agent(Protocol):
     """Chooses joint actions for a batch of episodes, so that a model can serve all at once."""
 
-    def act(self, views: Sequence[View]) -> list[tuple[str, ...]]:
-        """Return a joint action for each episode: n strings, ``""`` leaves a replica alone."""
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What else decides the agent's play (model, decoding, prompt), for the protocol."""
+        ...
+
+    def act(self, views: Sequence[View]) -> list[tuple[str, ...] | AgentError]:
+        """Return a joint action for each episode: n strings, ``""`` leaves a replica alone.
+
+        An `AgentError` in the place of an action makes that episode an error; the others go on.
+        """
         ...
 
 

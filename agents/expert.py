@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from agents.agent import View
+from agents.agent import AgentError, View
 
 __all__ = ["ExpertAgent", "handcoded"]
 
@@ -23,7 +24,12 @@ class ExpertAgent:
 
     expert: str | None = None
 
-    def act(self, views: Sequence[View]) -> list[tuple[str, ...]]:
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Which expert it is."""
+        return {"expert": self.expert} if self.expert else {}
+
+    def act(self, views: Sequence[View]) -> list[tuple[str, ...] | AgentError]:
         """Return a joint action for each episode."""
         return [self._next(view) for view in views]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from agents.agent import View
+from agents.agent import AgentError, View
 
 __all__ = ["RandomAgent"]
 
@@ -14,7 +15,12 @@ __all__ = ["RandomAgent"]
 class RandomAgent:
     """Draws an admissible action for every replica that is still open, each equally likely."""
 
-    def act(self, views: Sequence[View]) -> list[tuple[str, ...]]:
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """There are none."""
+        return {}
+
+    def act(self, views: Sequence[View]) -> list[tuple[str, ...] | AgentError]:
         """Return a joint action for each episode."""
         return [
             tuple(

@@ -53,6 +53,7 @@ class TreasureHunt:
     def __init__(self, path: Path, n: int) -> None:
         self._envs = [textworld.start(str(path), INFOS) for _ in range(n)]
         self.objective = self._envs[0].reset().objective
+        self.checkpoints = ()
 
     def start(self) -> tuple[GameState, ...]:
         self._last = [env.reset() for env in self._envs]
@@ -70,7 +71,7 @@ class TreasureHunt:
     def fork(self) -> TreasureHunt:
         twin = TreasureHunt.__new__(TreasureHunt)
         twin._envs = [env.copy() for env in self._envs]
-        twin._last, twin.objective = list(self._last), self.objective
+        twin._last, twin.objective, twin.checkpoints = list(self._last), self.objective, ()
         return twin
 
     def close(self) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Self
 
 import gymnasium
 import numpy as np
@@ -15,7 +17,7 @@ import parallel_envs
 from parallel_envs import ParallelTextEnv, Task
 from parallel_envs.alfworld.tasks import has_official_games
 
-__all__ = ["ENVIRONMENTS", "Protocol", "choose_tasks", "make_env"]
+__all__ = ["ENVIRONMENTS", "Protocol", "choose_tasks", "hash_of", "make_env"]
 
 # Short name: (Gymnasium id, split that is evaluated by default)
 ENVIRONMENTS = {
@@ -37,8 +39,9 @@ class Protocol:
         max_turns: Turn limit of an episode.
         stop: Stop rule of an episode.
         seed: Seed of the agent and of the choice of tasks.
-        tasks: Number of tasks.
         tasks_hash: Hash of the list of task ids.
+        task_ids: The tasks, in the order of the split.
+        settings: What else decides the agent's play: model, decoding, prompt style.
         versions: Of all the software that decides the result.
     """
 
@@ -47,28 +50,36 @@ class Protocol:
     split: str
     n: int
     max_turns: int
+    stop: str
     seed: int
-    tasks: int
     tasks_hash: str
-    stop: str = "first_win"
-    versions: dict[str, str] = field(default_factory=dict)
+    task_ids: tuple[str, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, agent: str, env_name: str, env: ParallelTextEnv, seed: int, tasks: tuple[Task, ...]
-    ) -> Protocol:
+        cls,
+        agent: str,
+        env_name: str,
+        env: ParallelTextEnv,
+        seed: int,
+        tasks: Sequence[Task],
+        settings: Mapping[str, Any] | None = None,
+    ) -> Self:
         """Describe a run."""
-        ids = "\n".join(task.id for task in tasks)
+        ids = tuple(task.id for task in tasks)
         return cls(
             agent=agent,
             env=env_name,
             split=env.task_set.split,
             n=env.n,
             max_turns=env.max_turns,
-            seed=seed,
-            tasks=len(tasks),
-            tasks_hash=hashlib.sha256(ids.encode()).hexdigest()[:16],
             stop=env.stop,
+            seed=seed,
+            tasks_hash=hash_of(ids),
+            task_ids=ids,
+            settings=dict(settings or {}),
             versions={
                 "parallel-text-envs": parallel_envs.__version__,
                 **env.task_set.versions,
@@ -80,17 +91,45 @@ class Protocol:
     @property
     def run_name(self) -> str:
         """Name of the run's folder."""
+        settings = f"-{hash_of([json.dumps(self.settings, sort_keys=True)])[:6]}"
         return (
-            f"{self.agent}-{self.env}-{self.split}-n{self.n}-t{self.max_turns}-s{self.seed}"
-            f"-{self.tasks}tasks"
-        )
+            f"{self.agent}{settings if self.settings else ''}-{self.env}-{self.split}-n{self.n}"
+            f"-t{self.max_turns}-s{self.seed}-{len(self.task_ids)}tasks"
+        ).replace(":", "_")
 
     def to_json(self) -> dict[str, Any]:
         """Return the protocol as plain data."""
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read what `to_json` wrote.
 
-def make_env(name: str, split: str | None, n: int, max_turns: int) -> ParallelTextEnv:
+        Raises:
+            ValueError: It is not a protocol, or its hash is not that of its tasks.
+        """
+        try:
+            protocol = cls(**{**data, "task_ids": tuple(data["task_ids"])})
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"not a protocol of this version: {error}") from error
+        if hash_of(protocol.task_ids) != protocol.tasks_hash:
+            raise ValueError("tasks_hash is not the hash of task_ids")
+        return protocol
+
+
+def hash_of(lines: Sequence[str]) -> str:
+    """Return a short hash of a list of strings.
+
+    Example:
+        >>> hash_of(["a", "b"])
+        '7e18f737311b2dc3'
+    """
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def make_env(
+    name: str, split: str | None, n: int, max_turns: int, stop: str = "first_win"
+) -> ParallelTextEnv:
     """Return a new environment without Gymnasium's wrappers; None is the split of evaluations."""
     if name not in ENVIRONMENTS:
         raise ValueError(f"--env must be one of {', '.join(ENVIRONMENTS)}, not {name!r}")
@@ -98,20 +137,25 @@ def make_env(name: str, split: str | None, n: int, max_turns: int) -> ParallelTe
     if name == "alfworld" and not has_official_games():
         default = "generated:test"
     made = gymnasium.make(
-        env_id, n=n, split=split or default, max_turns=max_turns, disable_env_checker=True
+        env_id,
+        n=n,
+        split=split or default,
+        max_turns=max_turns,
+        stop=stop,
+        disable_env_checker=True,
     ).unwrapped
     assert isinstance(made, ParallelTextEnv)
     return made
 
 
-def choose_tasks(tasks: tuple[Task, ...], episodes: int | None, seed: int) -> tuple[Task, ...]:
+def choose_tasks(tasks: Sequence[Task], episodes: int | None, seed: int) -> tuple[Task, ...]:
     """Return all tasks, or `episodes` of them drawn without repeats, in the order of the split.
 
     Raises:
         ValueError: There are not that many.
     """
     if episodes is None:
-        return tasks
+        return tuple(tasks)
     if not 1 <= episodes <= len(tasks):
         raise ValueError(f"--episodes must be in 1..{len(tasks)} for this split, not {episodes}")
     drawn = np.random.default_rng(seed).choice(len(tasks), size=episodes, replace=False)

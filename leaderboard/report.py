@@ -1,117 +1,251 @@
-"""Tables of results."""
+"""Tables and the page of results: ``python -m leaderboard.report RESULTS --help``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from statistics import fmean
-from typing import NamedTuple
+import csv
+import io
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
+from leaderboard.board import Board, Group, Row, load
+from leaderboard.page import page
+from leaderboard.store import StoreError, run_folders, write_whole
 
-from leaderboard.protocol import Protocol
-from leaderboard.stats import Interval, wilson
-from leaderboard.store import Result
+try:
+    import typer
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+except ImportError as missing:
+    sys.exit(f"{missing}; install it with: pip install 'parallel-text-envs[leaderboard]'")
 
-__all__ = ["Row", "row", "summary_table", "types_table"]
-
-
-class Row(NamedTuple):
-    """One line of a table. Rates and means are over the episodes that finished.
-
-    A mean over no episodes is None.
-    """
-
-    label: str
-    tasks: int
-    won: int
-    finished: int
-    errors: int
-    interval: Interval | None
-    score: float | None
-    turns: float | None
-    steps: float | None
-    seconds: float | None
-
-    @property
-    def rate(self) -> float | None:
-        """Share of the finished episodes that were won."""
-        return self.won / self.finished if self.finished else None
+__all__ = ["as_csv", "as_markdown", "group_table", "types_table"]
 
 
-def row(label: str, results: Sequence[Result], tasks: int) -> Row:
-    """Summarise results of `tasks` tasks, of which some may have failed or not been played."""
-    done = [result for result in results if result.error is None]
-    won = sum(bool(result.won) for result in done)
+class Column(NamedTuple):
+    """One column of a table: its head, its value, and how many digits are printed."""
 
-    def mean(values: list[float]) -> float | None:
-        return fmean(values) if values else None
+    head: str
+    value: Callable[[Row], float | int | str | None]
+    digits: int | None = None  # of a number; None prints it as it is
+    percent: bool = False
+    optional: bool = False  # left out where no row has a value
 
-    return Row(
-        label=label,
-        tasks=tasks,
-        won=won,
-        finished=len(done),
-        errors=len(results) - len(done),
-        interval=wilson(won, len(done)),
-        score=mean([result.score for result in done if result.score is not None]),
-        turns=mean([float(result.turns) for result in done]),
-        steps=mean([float(result.steps) for result in done]),
-        seconds=mean([result.seconds for result in done]),
+    def text(self, row: Row) -> str:
+        """Return the cell."""
+        value = self.value(row)
+        if value is None:
+            return "n/a"
+        if self.digits is None or isinstance(value, str):
+            return str(value)
+        return f"{100 * value if self.percent else value:.{self.digits}f}"
+
+
+def _low(row: Row) -> float | None:
+    return row.interval.low if row.interval else None
+
+
+def _high(row: Row) -> float | None:
+    return row.interval.high if row.interval else None
+
+
+COLUMNS = [
+    Column("agent", lambda row: row.label),
+    Column("n", lambda row: row.protocol.n),
+    Column("won %", lambda row: row.rate, 1, percent=True),
+    Column("low %", _low, 1, percent=True),
+    Column("high %", _high, 1, percent=True),
+    Column("won", lambda row: row.won),
+    Column("of", lambda row: len(row.finished)),
+    Column("seeds", lambda row: len(row.seeds) if len(row.seeds) > 1 else None, optional=True),
+    Column("errors", lambda row: row.errors or None, optional=True),
+    Column("missing", lambda row: row.missing or None, optional=True),
+    Column("score", lambda row: row.mean(lambda e: e.score), 3),
+    Column("turns", lambda row: row.mean(lambda e: e.cost.turns), 1),
+    Column("steps", lambda row: row.mean(lambda e: e.cost.steps), 1),
+    Column("tokens in", lambda row: row.mean(lambda e: e.tokens_in), 0, optional=True),
+    Column("tokens out", lambda row: row.mean(lambda e: e.tokens_out), 0, optional=True),
+    Column("env s", lambda row: row.mean(lambda e: e.seconds.get("env")), 2),
+    Column("agent s", lambda row: row.mean(lambda e: e.seconds.get("agent")), 2),
+    Column(
+        "no action %",
+        lambda row: row.share(lambda e: e.unreadable, lambda e: e.cost.turns),
+        1,
+        percent=True,
+        optional=True,
+    ),
+    Column(
+        "wrong form %",
+        lambda row: row.share(lambda e: e.form_issues, lambda e: e.cost.turns),
+        1,
+        percent=True,
+        optional=True,
+    ),
+    Column(
+        "inadmissible %",
+        lambda row: row.share(lambda e: e.invalid, lambda e: e.cost.steps),
+        1,
+        percent=True,
+    ),
+]
+# Success by other projects' rules, for ScienceWorld only: they count what is not solved.
+LOOSE = [
+    Column("done & score>0 %*", lambda row: row.loose("done_and_score"), 1, percent=True),
+    Column("done & reward>0 %*", lambda row: row.loose("done_and_rise"), 1, percent=True),
+]
+
+NOTES = (
+    "won %: solved episodes of those that finished, with the 95 % Wilson interval (seeds of a task "
+    "are one cluster). score (below 0 counts as 0), turns, steps (actions sent, all replicas), "
+    "tokens, s (wall time): means of an episode. Rows of one tier do not differ from its first row "
+    "(exact McNemar test on the same tasks, p >= 0.05)."
+)
+LOOSE_NOTE = (
+    "* NOT success: the rules of other public code, which count a time-out with points as solved. "
+    "Ten waits and one sub-goal pass both."
+)
+
+
+def columns_of(group: Group) -> list[Column]:
+    """Return the columns that say something about a group."""
+    columns = COLUMNS + (LOOSE if group.env == "scienceworld" else [])
+    return [
+        column
+        for column in columns
+        if not column.optional or any(column.value(row) is not None for row in group.rows)
+    ]
+
+
+def title_of(group: Group) -> str:
+    """Return the protocol that the rows of a group share, in a line."""
+    stop = "" if group.stop == "first_win" else f", stop {group.stop}"
+    return f"{group.env} {group.split}: {group.tasks} tasks, {group.max_turns} turns{stop}"
+
+
+def group_table(group: Group, *, ranked: bool = True) -> Table:
+    """Return the table of a group; unranked it has no tiers and no verification status."""
+    notes = [str(group.reach).capitalize() + ".", NOTES if ranked else NOTES.split(" Rows")[0]]
+    notes += [LOOSE_NOTE] if group.env == "scienceworld" else []
+    table = Table(
+        title=title_of(group), caption="\n".join(notes), caption_justify="left", box=SIMPLE_HEAD
     )
-
-
-def summary_table(protocol: Protocol, rows: Sequence[Row]) -> Table:
-    """Return the table of agents under one protocol."""
-    title = (
-        f"{protocol.env} {protocol.split}: {protocol.tasks} tasks, n={protocol.n}, "
-        f"{protocol.max_turns} turns, seed {protocol.seed}"
-    )
-    versions = ", ".join(f"{name} {number}" for name, number in protocol.versions.items())
-    caption = (
-        "won %: with its 95 % Wilson interval, over the episodes that finished. score, turns, "
-        "steps (actions sent, all replicas), s (wall time): means of an episode; scores below 0 "
-        f"count as 0.\n{versions}"
-    )
-    table = Table(title=title, caption=caption, caption_justify="left", box=SIMPLE_HEAD)
-    table.add_column("agent", no_wrap=True)
-    for head in ("won %", "95 %", "won", "of", "errors", "score", "turns", "steps", "s"):
-        table.add_column(head, justify="right", no_wrap=True)
-    for item in rows:
-        table.add_row(
-            item.label,
-            _percent(item.rate),
-            _interval(item.interval),
-            str(item.won),
-            str(item.finished),
-            str(item.errors) if item.errors else "–",
-            _number(item.score, 3),
-            _number(item.turns),
-            _number(item.steps),
-            _number(item.seconds, 2),
-        )
+    columns = columns_of(group)
+    if ranked:
+        table.add_column("tier", justify="right")
+    for column in columns:
+        left = column.head == "agent"
+        table.add_column(column.head, justify="left" if left else "right", no_wrap=left)
+    if ranked:
+        table.add_column("status")
+    for row, tier in zip(group.rows, group.tiers, strict=True):
+        cells = [column.text(row) for column in columns]
+        table.add_row(*([str(tier), *cells, row.status] if ranked else cells))
     return table
 
 
-def types_table(rows: Mapping[str, Sequence[Row]]) -> Table:
-    """Return success by task type: a line a type, a column an agent."""
+def types_table(group: Group) -> Table:
+    """Return success by task type: a line a type, a column a row of the group."""
     table = Table(title="by task type: won %, won/finished", box=SIMPLE_HEAD)
     table.add_column("task type", no_wrap=True)
-    for agent in rows:
-        table.add_column(agent, justify="right", no_wrap=True)
-    for lines in zip(*rows.values(), strict=True):
-        cells = [f"{_percent(line.rate)}  {line.won}/{line.finished}" for line in lines]
-        table.add_row(lines[0].label, *cells)
+    for row in group.rows:
+        table.add_column(row.name, justify="right", no_wrap=True)
+    for kind in group.task_types:
+        parts = [row.only(kind) for row in group.rows]
+        table.add_row(kind, *(f"{_percent(p.rate)}  {p.won}/{len(p.finished)}" for p in parts))
     return table
 
 
-def _interval(value: Interval | None) -> str:
-    return "n/a" if value is None else f"{100 * value.low:.1f}–{100 * value.high:.1f}"
+def as_markdown(board: Board) -> str:
+    """Return the tables as Markdown."""
+    lines = ["# Leaderboard", ""]
+    for group in board:
+        columns = columns_of(group)
+        heads = ["tier", *(column.head for column in columns), "status"]
+        lines += [f"## {title_of(group)}", "", f"{str(group.reach).capitalize()}.", ""]
+        lines += [_line(heads), _line(["---"] + ["---:"] * (len(heads) - 2) + ["---"])]
+        for row, tier in zip(group.rows, group.tiers, strict=True):
+            lines.append(_line([str(tier), *(c.text(row) for c in columns), row.status]))
+        lines += [""]
+        if any(row.protocol.env == "scienceworld" for row in group.rows):
+            lines += [LOOSE_NOTE.replace("*", "\\*"), ""]
+        for control in group.controls:
+            lines += [
+                f"{control.parallel} against {control.n} sequential attempts of "
+                f"{control.sequential}, by {control.unit} of a task:",
+                "",
+                _line([control.unit, *(f"{budget:.0f}" for budget in control.budgets)]),
+                _line(["---"] + ["---:"] * len(control.budgets)),
+                _line(["parallel %", *map(_percent, control.parallel_success)]),
+                _line(["sequential %", *map(_percent, control.sequential_success)]),
+                "",
+            ]
+    return "\n".join([*lines, NOTES, ""])
+
+
+def as_csv(board: Board) -> str:
+    """Return all rows as CSV, numbers unrounded, undefined values empty."""
+    columns = [*COLUMNS, *LOOSE]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    context = ["env", "split", "tasks", "max_turns", "stop", "reachable", "tier"]
+    writer.writerow([*context, *(column.head for column in columns), "status"])
+    for group in board:
+        for row, tier in zip(group.rows, group.tiers, strict=True):
+            head = [group.env, group.split, group.tasks, group.max_turns, group.stop]
+            known = group.reach.within if group.reach.known else None
+            loose = group.env == "scienceworld"
+            values = [
+                column.value(row) if loose or column not in LOOSE else None for column in columns
+            ]
+            writer.writerow([*head, known, tier, *values, row.status])
+    return text.getvalue()
 
 
 def _percent(value: float | None) -> str:
     return "n/a" if value is None else f"{100 * value:.1f}"
 
 
-def _number(value: float | None, digits: int = 1) -> str:
-    return "n/a" if value is None else f"{value:.{digits}f}"
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    results: Annotated[Path, typer.Argument(help="A run, or a folder with runs below it.")],
+    out: Annotated[
+        Path, typer.Option(help="Folder of leaderboard.html, leaderboard.md and leaderboard.csv.")
+    ] = Path(),
+    viewer: Annotated[
+        int, typer.Option(help="Episodes of each row that the page shows turn by turn.", min=0)
+    ] = 12,
+) -> None:
+    """Print the tables of results, and write them as a page, as Markdown and as CSV.
+
+    The page is one file that needs no network. Rows are marked "verified" where
+    leaderboard.verify has replayed all their episodes.
+
+    Example: python -m leaderboard.report results --out report
+    """
+    console = Console(width=None if sys.stdout.isatty() else 160, markup=False, highlight=False)
+    try:
+        folders = run_folders(results)
+        board = load(folders)
+        for group in board:
+            console.print(group_table(group))
+        out.mkdir(parents=True, exist_ok=True)
+        write_whole(out / "leaderboard.html", page(board, folders, viewer).encode())
+        write_whole(out / "leaderboard.md", as_markdown(board).encode())
+        write_whole(out / "leaderboard.csv", as_csv(board).encode())
+    except (StoreError, OSError) as error:
+        console.print(f"Error: {error}")
+        raise typer.Exit(1) from error
+    console.print(f"Written: {out / 'leaderboard.html'}, leaderboard.md, leaderboard.csv")
+
+
+if __name__ == "__main__":
+    app()

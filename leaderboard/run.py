@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Annotated
 
 from agents import Agent, agent_names, make_agent
+from leaderboard.board import Played, group, label, row
 from leaderboard.play import play
 from leaderboard.protocol import ENVIRONMENTS, Protocol, choose_tasks, make_env
-from leaderboard.store import Result, RunFolder, StoreError
+from leaderboard.store import RunFolder, StoreError
 from parallel_envs import ParallelEnvsError, ParallelTextEnv, Task
 
 try:
@@ -19,7 +20,7 @@ try:
     from rich.console import Console
     from tqdm import tqdm
 
-    from leaderboard.report import Row, row, summary_table, types_table
+    from leaderboard.report import group_table, types_table
 except ImportError as missing:
     sys.exit(f"{missing}; install it with: pip install 'parallel-text-envs[leaderboard]'")
 
@@ -49,6 +50,9 @@ def run(
     seed: Annotated[
         int, typer.Option(help="Seed of the agent and of the draw of tasks.", min=0)
     ] = 0,
+    batch: Annotated[
+        int, typer.Option(help="Episodes that are played beside one another.", min=1)
+    ] = 1,
     out: Annotated[
         Path, typer.Option(help="Folder of the results; a stopped run in it is taken up again.")
     ] = Path("results"),
@@ -64,21 +68,22 @@ def run(
     # Where the output is a file, lines are as long as the table needs.
     console = Console(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False)
     try:
-        made = make_env(env, split, n, max_turns)
-        tasks = choose_tasks(tuple(made.task_set.tasks), episodes, seed)
+        envs = [make_env(env, split, n, max_turns)]
+        made = envs[0]
+        tasks = choose_tasks(made.task_set.tasks, episodes, seed)
         players = {name: _player(name, made) for name in agent}
     except (ParallelEnvsError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
-    summaries, by_type = [], {}
+    rows = []
     try:
+        for _ in range(1, min(batch, len(tasks))):
+            envs.append(ParallelTextEnv(made.task_set.share(), n, max_turns=max_turns))
         for name, player in players.items():
-            protocol = Protocol.of(name, env, made, seed, tasks)
+            protocol = Protocol.of(name, env, made, seed, tasks, player.settings)
             folder = RunFolder(out / protocol.run_name)
-            _play_all(made, player, tasks, seed, folder, protocol)
-            results = folder.results()
-            summaries.append(row(name, results, len(tasks)))
-            by_type[name] = _rows_by_type(results, tasks)
-            _show_errors(console, results, folder.path)
+            _play_all(envs, player, tasks, seed, folder, protocol)
+            rows.append(row(label(protocol), [(protocol, "unverified", folder.latest())]))
+            _show_errors(console, rows[-1].played, folder.path)
     except (ParallelEnvsError, StoreError) as error:
         console.print(f"Error: {error}")
         raise typer.Exit(1) from error
@@ -86,10 +91,12 @@ def run(
         console.print(f"Stopped. Run the same command again to go on; results are in {out}.")
         raise typer.Exit(130) from None
     finally:
-        made.close()
-    console.print(summary_table(protocol, summaries))
-    console.print(types_table(by_type))
-    if not any(summary.finished for summary in summaries):
+        for each in envs:
+            each.close()
+    table = group(rows)
+    console.print(group_table(table, ranked=False))
+    console.print(types_table(table))
+    if not any(each.finished for each in rows):
         raise typer.Exit(1)
 
 
@@ -102,7 +109,7 @@ def _player(name: str, env: ParallelTextEnv) -> Agent:
 
 
 def _play_all(
-    env: ParallelTextEnv,
+    envs: Sequence[ParallelTextEnv],
     agent: Agent,
     tasks: Sequence[Task],
     seed: int,
@@ -111,30 +118,18 @@ def _play_all(
 ) -> None:
     with folder.opened(protocol) as finished:
         missing = [task for task in tasks if task.id not in finished]
-        for task in tqdm(
-            missing,
+        for result in tqdm(
+            play(envs, agent, missing, seed),
             desc=protocol.agent,
             unit="episode",
             total=len(tasks),
             initial=len(finished),
             disable=None,  # no bar where the output is not a terminal
         ):
-            folder.append(play(env, agent, task, seed))
+            folder.append(result)
 
 
-def _rows_by_type(results: Sequence[Result], tasks: Sequence[Task]) -> list[Row]:
-    kinds = sorted({task.type for task in tasks})
-    return [
-        row(
-            kind,
-            [result for result in results if result.task_type == kind],
-            sum(task.type == kind for task in tasks),
-        )
-        for kind in kinds
-    ]
-
-
-def _show_errors(console: Console, results: Sequence[Result], path: Path) -> None:
+def _show_errors(console: Console, results: Sequence[Played], path: Path) -> None:
     failed = [result for result in results if result.error is not None]
     for result in failed[:5]:
         console.print(f"error {result.task_id}: {result.error}")

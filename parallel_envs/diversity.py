@@ -22,6 +22,7 @@ from parallel_envs.episode import Episode
 __all__ = [
     "LOOKS",
     "action_entropy",
+    "checkpoint_coverage",
     "coverage_gain",
     "depth_repeat",
     "distinct_n",
@@ -93,6 +94,21 @@ def transition_repeat_across(episode: Episode) -> float | None:
 def state_coverage(episode: Episode) -> int:
     """Number of different states that any replica was in: |∪S_i|. At least 1; high is diverse."""
     return len(set().union(*_states(episode)))
+
+
+def checkpoint_coverage(episode: Episode) -> float | None:
+    """Share of the task's checkpoints that any replica reached: |∪ reached_i| / checkpoints.
+
+    Checkpoints are places, objects and key states that the engine's facts and the goal define
+    (`Episode.checkpoints`), the same for every agent: Exploration Checkpoint Coverage (Ye et al.
+    2026, 2605.16143) over replicas. In [0, 1], high is good. None where the task has none.
+    """
+    if not episode.checkpoints:
+        return None
+    reached = {
+        number for turn in episode.turns for numbers in turn.checkpoints for number in numbers
+    }
+    return len(reached) / len(episode.checkpoints)
 
 
 def coverage_gain(episode: Episode) -> float:
@@ -232,6 +248,7 @@ def summary(episode: Episode) -> dict[str, float | None]:
         transition_repeat_across,
         state_coverage,
         coverage_gain,
+        checkpoint_coverage,
         revisit_rate,
         jaccard_distance,
         action_entropy,

@@ -57,6 +57,8 @@ class ParallelTextEnv(gymnasium.Env[Observation, tuple[str, ...]]):
     - ``state_key``: n short hashes, equal exactly when two replicas are in the same state.
     - ``pending``: n open questions of the engine, None where there is none.
     - ``turn``: turns played; ``steps``: actions sent, summed over replicas.
+    - ``state_coverage``: different states that any replica was in so far;
+      ``checkpoint_coverage``: share of the task's checkpoints reached so far, None without any.
     - In the last turn also ``record``, the `Episode`, and ``diversity``, its exploration metrics
       (`parallel_envs.diversity.summary`).
 
@@ -153,6 +155,11 @@ class ParallelTextEnv(gymnasium.Env[Observation, tuple[str, ...]]):
         self._turn = 0
         self._steps = 0
         self._best = 0.0
+        assert self._game is not None
+        start = states[0]
+        self._checkpoints = tuple(c for c in self._game.checkpoints if c not in start.reached)
+        self._reached = [start.reached] * self.n
+        self._visited = {start.state_key}
         self._over = ""
         nobody = np.zeros(self.n, dtype=bool)
         return self._observation(), self._info(nobody, nobody, nobody, nobody)
@@ -206,6 +213,9 @@ class ParallelTextEnv(gymnasium.Env[Observation, tuple[str, ...]]):
                 for sent, old, new in zip(acted, before, states, strict=True)
             ]
         )
+        new = [state.reached - old for state, old in zip(states, self._reached, strict=True)]
+        self._reached = [old | more for old, more in zip(self._reached, new, strict=True)]
+        self._visited.update(state.state_key for state in states)
         info = self._info(acted, given & closed, admissible, unchanged)
         self._turns.append(
             Turn(
@@ -214,9 +224,17 @@ class ParallelTextEnv(gymnasium.Env[Observation, tuple[str, ...]]):
                 admissible=tuple(admissible.tolist()),
                 observations=tuple(text_hash(state.observation) for state in states),
                 state_keys=info["state_key"],
+                checkpoints=tuple(
+                    tuple(i for i, name in enumerate(self._checkpoints) if name in names)
+                    if names
+                    else ()
+                    for names in new
+                ),
                 scores=tuple(info["score"].tolist()),
+                raw_scores=tuple(info["raw_score"].tolist()),
                 won=tuple(info["won"].tolist()),
                 closed=tuple(info["closed"].tolist()),
+                engine_done=tuple(state.engine_done for state in states),
                 reward=reward,
             )
         )
@@ -241,6 +259,13 @@ class ParallelTextEnv(gymnasium.Env[Observation, tuple[str, ...]]):
         if self._game is not None:
             head += f" | {self._game.objective}"
         return head + "\n" + side_by_side(titles, texts)
+
+    @property
+    def objective(self) -> str:
+        """The sentence that tells the player what to do."""
+        if self._game is None:
+            raise ResetNeeded("There is no task before reset().")
+        return self._game.objective
 
     def expert_plan(self, replica: int = 0, expert: str | None = None) -> tuple[str, ...]:
         """Return actions that solve the task from where `replica` stands; can be slow.
@@ -286,6 +311,7 @@ class ParallelTextEnv(gymnasium.Env[Observation, tuple[str, ...]]):
         twin.task_set = self.task_set.share()
         twin._game = self._game.fork()
         twin._turns = list(self._turns)
+        twin._reached, twin._visited = list(self._reached), set(self._visited)
         return twin
 
     def record(self, terminated: bool = False, truncated: bool = False) -> Episode:
@@ -308,6 +334,7 @@ class ParallelTextEnv(gymnasium.Env[Observation, tuple[str, ...]]):
             versions=dict(self.task_set.versions),
             start_observation=text_hash(self._start.observation),
             start_key=self._start.state_key,
+            checkpoints=self._checkpoints,
             turns=tuple(self._turns),
             terminated=terminated,
             truncated=truncated,
@@ -390,7 +417,15 @@ class ParallelTextEnv(gymnasium.Env[Observation, tuple[str, ...]]):
             "pending": tuple(state.pending for state in states),
             "turn": self._turn,
             "steps": self._steps,
+            "state_coverage": len(self._visited),
+            "checkpoint_coverage": self._checkpoint_coverage(),
         }
+
+    def _checkpoint_coverage(self) -> float | None:
+        if not self._checkpoints:
+            return None
+        reached = frozenset[str]().union(*self._reached)
+        return sum(name in reached for name in self._checkpoints) / len(self._checkpoints)
 
 
 def _positive(name: str, value: int) -> int:

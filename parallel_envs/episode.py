@@ -31,9 +31,12 @@ class Turn:
         admissible: Whether it was in the admissible list.
         observations: Hashes of what the replicas show after the turn.
         state_keys: The replicas' states after the turn.
+        checkpoints: Numbers of the episode's checkpoints that the replica reached first now.
         scores: The replicas' scores after the turn, in [0, 1].
+        raw_scores: The engine's own scores after the turn.
         won: Which replicas have won.
         closed: Which replicas have ended.
+        engine_done: Which ones the engine itself would have called done by now.
         reward: What the turn paid.
     """
 
@@ -42,9 +45,12 @@ class Turn:
     admissible: tuple[bool, ...]
     observations: tuple[str, ...]
     state_keys: tuple[str, ...]
+    checkpoints: tuple[tuple[int, ...], ...]
     scores: tuple[float, ...]
+    raw_scores: tuple[float, ...]
     won: tuple[bool, ...]
     closed: tuple[bool, ...]
+    engine_done: tuple[bool, ...]
     reward: float
 
 
@@ -63,6 +69,7 @@ class Episode:
         versions: Versions of what decides the games.
         start_observation: Hash of the text that all replicas start with.
         start_key: The state that all replicas start in.
+        checkpoints: Names of the task's checkpoints that the start has not reached yet.
         turns: What was played, turn by turn.
         terminated: A replica has won, or all have ended.
         truncated: The turn limit was reached.
@@ -91,6 +98,7 @@ class Episode:
     versions: Mapping[str, str]
     start_observation: str
     start_key: str
+    checkpoints: tuple[str, ...]
     turns: tuple[Turn, ...]
     terminated: bool
     truncated: bool
@@ -105,6 +113,18 @@ class Episode:
     def best_score(self) -> float:
         """Best score of any replica at any time, which is the episode's return."""
         return max((max(turn.scores) for turn in self.turns), default=0.0)
+
+    @property
+    def raw_score(self) -> float:
+        """The engine's own score of the replica that stands best at the end; 0 without turns."""
+        return max(self.turns[-1].raw_scores) if self.turns else 0.0
+
+    @property
+    def ended(self) -> str | None:
+        """``"won"``, ``"lost"`` (all replicas ended unsolved), ``"turn_limit"``, None: cut off."""
+        if self.terminated:
+            return "won" if self.won else "lost"
+        return "turn_limit" if self.truncated else None
 
     @property
     def steps(self) -> int:
@@ -136,13 +156,14 @@ class Episode:
         if data.get("schema") != SCHEMA:
             raise ValueError(f"expected an episode of schema {SCHEMA}, not {data.get('schema')!r}")
 
-        def plain(value: Any) -> Any:
-            return tuple(value) if isinstance(value, list) else value
-
         turns = tuple(
-            Turn(**{key: plain(value) for key, value in turn.items()}) for turn in data["turns"]
+            Turn(**{key: _tuples(value) for key, value in turn.items()}) for turn in data["turns"]
         )
-        return cls(**{**data, "turns": turns})
+        return cls(**{**data, "checkpoints": tuple(data["checkpoints"]), "turns": turns})
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def text_hash(text: str) -> str:

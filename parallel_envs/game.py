@@ -43,6 +43,9 @@ class GameState:
         state_key: Short hash, equal exactly when two replicas are in the same state as far as
             the engine can tell; it sees more than the observation does.
         pending: An open question of the engine that the next action answers, else None.
+        reached: The game's checkpoints (`TextGame.checkpoints`) that hold in this state.
+        engine_done: The engine would by now have called the episode done for a reason of its own,
+            such as its step limit. It ends nothing here; success rules of others read it.
     """
 
     observation: str
@@ -53,6 +56,8 @@ class GameState:
     lost: bool
     state_key: str
     pending: str | None = None
+    reached: frozenset[str] = frozenset()
+    engine_done: bool = False
 
     @property
     def ended(self) -> bool:
@@ -72,6 +77,15 @@ class TextGame(Protocol):
     @property
     def objective(self) -> str:
         """The sentence that tells the player what to do."""
+        ...
+
+    @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """Names of the places, objects and key states to discover, none if nobody defined any.
+
+        They come from the engine's facts and the goal, so they are the same for every agent; see
+        `parallel_envs.diversity.checkpoint_coverage`.
+        """
         ...
 
     def start(self) -> tuple[GameState, ...]:

@@ -91,6 +91,7 @@ class ToyGame:
     """n replicas of one house."""
 
     objective = "Find the coin and take it."
+    checkpoints = (*(f"place: {room}" for room in _ROOMS), "object: coin", "state: coin taken")
 
     def __init__(self, coin: str, trap: str, n: int) -> None:
         self._coin, self._trap = coin, trap
@@ -181,4 +182,10 @@ class ToyGame:
                 f"{_ROOMS[house.room]}{house.opened:d}{house.taken:d}{house.fallen:d}{house.asked:d}"
             ),
             pending=text if house.asked else None,
+            reached=frozenset(
+                [f"place: {_ROOMS[house.room]}"]
+                + ["object: coin"] * house.opened
+                + ["state: coin taken"] * house.taken
+            ),
+            engine_done=house.taken or house.fallen,
         )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rapidfuzz.distance import Levenshtein
+from scipy.stats import entropy
 
 from parallel_envs import diversity
 from parallel_envs.episode import Episode, Turn
@@ -35,14 +38,32 @@ def episode(*sequences: str, states: tuple[str, ...] | None = None) -> Episode:
                 admissible=tuple(letter not in ("", "x") for letter in letters),
                 observations=("",) * n,
                 state_keys=tuple(keys),
+                checkpoints=tuple(
+                    ("pqr".index(key),) if number == 0 and key in "pqr" else () for key in keys
+                ),
                 scores=(0.0,) * n,
+                raw_scores=(0.0,) * n,
                 won=(False,) * n,
                 closed=(False,) * n,
+                engine_done=(False,) * n,
                 reward=0.0,
             )
         )
     return Episode(
-        "toy", "train", "t", "near", n, 9, "first_win", {}, "", "s", tuple(turns), False, True
+        engine="toy",
+        split="train",
+        task_id="t",
+        task_type="near",
+        n=n,
+        max_turns=9,
+        stop="first_win",
+        versions={},
+        start_observation="",
+        start_key="s",
+        checkpoints=("at p", "at q", "at r"),
+        turns=tuple(turns),
+        terminated=False,
+        truncated=True,
     )
 
 
@@ -63,6 +84,7 @@ ALL = [
     diversity.vendi_score,
     diversity.utilisation,
     diversity.invalid_rate,
+    diversity.checkpoint_coverage,
 ]
 
 
@@ -98,6 +120,13 @@ def test_states() -> None:
     # eigenvalues of [[1, .5], [.5, 1]] / 2 are 3/4 and 1/4
     expected = math.exp(-(0.75 * math.log(0.75) + 0.25 * math.log(0.25)))
     assert diversity.vendi_score(e) == pytest.approx(expected)
+
+
+def test_checkpoints() -> None:
+    e = episode("a.", "a.", states=("ps", "rs"))
+    assert diversity.checkpoint_coverage(e) == pytest.approx(2 / 3)
+    assert diversity.checkpoint_coverage(permuted(e, [1])) == pytest.approx(1 / 3)
+    assert diversity.checkpoint_coverage(replace(e, checkpoints=())) is None
 
 
 def test_distances() -> None:
@@ -149,6 +178,18 @@ def test_undefined_is_none_and_never_zero() -> None:
     assert diversity.utilisation(nothing) is None
 
 
+@given(toy_episodes())
+def test_entropy_and_distances_are_those_of_other_libraries(e: Episode) -> None:
+    sequences = [e.actions_of(i) for i in range(e.n)]
+    counts = Counter(action for actions in sequences for action in actions)
+    if len(counts) > 1:
+        expected = entropy(list(counts.values())) / math.log(len(counts))
+        assert diversity.action_entropy(e) == pytest.approx(expected)
+    if e.n == 2 and any(sequences):
+        expected = Levenshtein.normalized_distance(*sequences)
+        assert diversity.edit_distance(e) == pytest.approx(expected)
+
+
 def permuted(e: Episode, order: list[int]) -> Episode:
     names = [name for name in Turn.__slots__ if name != "reward"]
     turns = tuple(
@@ -187,6 +228,7 @@ def test_a_copy_of_a_replica_never_makes_it_more_diverse(e: Episode, which: int)
     copied = permuted(e, [*range(e.n), which % e.n])
     assert diversity.state_coverage(copied) == diversity.state_coverage(e)
     assert diversity.coverage_gain(copied) == pytest.approx(diversity.coverage_gain(e))
+    assert diversity.checkpoint_coverage(copied) == diversity.checkpoint_coverage(e)
     assert diversity.revisit_rate(copied) >= diversity.revisit_rate(e) - 1e-9
     if all(e.turns[0].acted) and e.n == 1:
         assert diversity.vendi_score(copied) == pytest.approx(1)
@@ -198,3 +240,4 @@ def test_fewer_replicas_never_cover_more(e: Episode, which: int) -> None:
     if e.n > 1:
         rest = permuted(e, [i for i in range(e.n) if i != which % e.n])
         assert diversity.state_coverage(rest) <= diversity.state_coverage(e)
+        assert diversity.checkpoint_coverage(rest) <= diversity.checkpoint_coverage(e)

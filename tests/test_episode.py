@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parallel_envs import ParallelTextEnv
+from parallel_envs.diversity import checkpoint_coverage, state_coverage
 from parallel_envs.episode import SCHEMA, Episode, ReplayError, replay, text_hash
 from parallel_envs.testing import joint_actions
-from parallel_envs.toy import ToyTasks
+from parallel_envs.toy import ToyGame, ToyTasks
 from tests.engines import SMALL, make
 
 
@@ -66,6 +67,22 @@ def test_records_agree_with_what_the_environment_paid(episode: Episode) -> None:
         assert len(episode.visits_of(replica)) == len(episode.actions_of(replica)) + 1
 
 
+@given(st.data(), st.integers(1, 3), st.integers(0, 50))
+def test_coverage_of_a_running_episode_is_that_of_its_record(
+    data: st.DataObject, n: int, seed: int
+) -> None:
+    env = ParallelTextEnv(ToyTasks(), n=n, max_turns=6, stop="all_ended")
+    _, info = env.reset(seed=seed)
+    while True:
+        record = env.record()
+        assert info["state_coverage"] == state_coverage(record)
+        assert info["checkpoint_coverage"] == checkpoint_coverage(record)
+        if "record" in info:
+            break
+        *_, info = env.step(data.draw(joint_actions(info)))
+    assert record.checkpoints == tuple(c for c in ToyGame.checkpoints if c != "place: hall")
+
+
 @given(toy_episodes(), st.data())
 def test_a_tampered_record_is_found_out(episode: Episode, data: st.DataObject) -> None:
     env = ParallelTextEnv(ToyTasks(), episode.n, max_turns=episode.max_turns, stop="all_ended")
@@ -79,6 +96,9 @@ def test_a_tampered_record_is_found_out(episode: Episode, data: st.DataObject) -
         "state_keys": ("forged", *turn.state_keys[1:]),
         "observations": (*turn.observations[:-1], text_hash("forged")),
         "admissible": tuple(not flag for flag in turn.admissible),
+        "checkpoints": ((99,), *turn.checkpoints[1:]),
+        "raw_scores": tuple(score + 1 for score in turn.raw_scores),
+        "engine_done": tuple(not flag for flag in turn.engine_done),
     }
     name = data.draw(st.sampled_from(sorted(fields)))
     forged = replace(turn, **{name: fields[name]})

@@ -9,6 +9,7 @@ from typing import Any
 import textworld.logic
 from textworld.generator.game import EntityInfo
 
+from parallel_envs.alfworld.checkpoints import Checkpoints
 from parallel_envs.alfworld.downward import exclusive, translate
 from parallel_envs.alfworld.facts import Binding, Fact, FactTable
 from parallel_envs.alfworld.grammar import Action, Grammar, parse_logic
@@ -27,6 +28,7 @@ class Blueprint:
         grammar: The text rules.
         table: Numbers the game's facts.
         initial: The facts that the problem states.
+        checkpoints: What there is to discover for the goal.
     """
 
     def __init__(self, domain: str, problem: str, grammar: str) -> None:
@@ -52,6 +54,8 @@ class Blueprint:
                 self.initial |= self.table.bit(Fact(atom.predicate, tuple(atom.args)))
         mentioned = {name for fact in self.table.facts(self.initial) for name in fact.arguments}
         self.entities = _entities({name: type_of[name] for name in mentioned})
+        names = {entity.id: entity.name for entity in self.entities.values()}
+        self.checkpoints = Checkpoints(domain, problem, self.table, self.initial, names)
         self.grammar = Grammar(rules, self.entities)
         changing = {
             effect.literal.predicate for action in task.actions for effect in action.effects

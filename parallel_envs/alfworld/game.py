@@ -27,6 +27,7 @@ class _Position(NamedTuple):
     operators: dict[str, Operator]  # by command
     admissible: tuple[str, ...]
     won: bool
+    reached: frozenset[str]
 
 
 class Replica(NamedTuple):
@@ -64,6 +65,7 @@ class AlfworldGame:
                 facts |= blueprint.table.change(atom)[0]
         self._start = Replica(self._downward.state_id(), facts, blueprint.table.key(facts))
         self._replicas = [self._start] * n
+        self.checkpoints = blueprint.checkpoints.names
         self.objective = blueprint.text("#task#", {}, facts)
 
     @exclusive
@@ -82,7 +84,7 @@ class AlfworldGame:
 
     def successor(self, replica: Replica, action: str) -> tuple[Replica, str]:
         """Return what a command makes of a replica, and the game's answer to it."""
-        operator = self._position(replica.state_id).operators.get(action.strip())
+        operator = self._position(replica).operators.get(action.strip())
         if operator is None:
             return replica, "Nothing happens."
         table = self._blueprint.table
@@ -140,25 +142,32 @@ class AlfworldGame:
 
     def state(self, replica: Replica, observation: str) -> GameState:
         """Return what a replica shows."""
-        _, admissible, won = self._position(replica.state_id)
+        position = self._position(replica)
         return GameState(
             observation=observation,
-            admissible_actions=admissible,
-            score=float(won),
-            raw_score=float(won),
-            won=won,
+            admissible_actions=position.admissible,
+            score=float(position.won),
+            raw_score=float(position.won),
+            won=position.won,
             lost=False,
             state_key=f"{replica.key:024x}",
+            reached=position.reached,
+            engine_done=position.won,
         )
 
-    def _position(self, state_id: int) -> _Position:
-        position = self._positions.get(state_id)
+    def _position(self, replica: Replica) -> _Position:
+        position = self._positions.get(replica.state_id)
         if position is None:
-            self._downward.go_to(state_id)
+            self._downward.go_to(replica.state_id)
             operators: dict[str, Operator] = {}
             for operator in self._downward.applicable():
                 # The first of several ground actions with one command is the one that runs.
                 operators.setdefault(self._blueprint.command(operator.name), operator)
-            position = _Position(operators, tuple(sorted(operators)), self._downward.goal_reached())
-            self._positions[state_id] = position
+            position = _Position(
+                operators,
+                tuple(sorted(operators)),
+                self._downward.goal_reached(),
+                self._blueprint.checkpoints.reached(replica.facts),
+            )
+            self._positions[replica.state_id] = position
         return position

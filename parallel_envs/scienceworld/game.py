@@ -18,7 +18,9 @@ class ScienceWorldGame:
         self._server = server
         self._task, self._variation = task, variation
         self._worlds = [World(server) for _ in range(n)]
-        self._start = [_state(world.load(task, variation)) for world in self._worlds]
+        loaded = [world.load(task, variation) for world in self._worlds]
+        self.checkpoints = tuple(loaded[0].goals)
+        self._start = [_state(snapshot) for snapshot in loaded]
         self._states = list(self._start)
         self._sent: list[list[str]] = [[] for _ in range(n)]  # since the start
         self.objective = self._worlds[0].objective()
@@ -83,4 +85,6 @@ def _state(now: Snapshot) -> GameState:
         lost=not won and (now.completed or now.score < 0),
         state_key=now.key,
         pending=now.text if now.asks else None,
+        reached=frozenset(name for name, reached in now.goals.items() if reached),
+        engine_done=now.completed or now.late,
     )

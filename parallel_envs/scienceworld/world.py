@@ -18,6 +18,8 @@ T = TypeVar("T")
 # The engine lists this as a valid action. After a failure it pays +100 and un-finishes the game.
 RESET_TASK = "reset task"
 
+# The stock environment's step limit, in the engine's own time: `wait` takes 11.
+STOCK_LIMIT = 100
 
 _BLANKS = "".join(map(chr, range(0x21)))  # what Java's trim removes
 _STOP_WORDS = {"a", "an", "the"}
@@ -43,6 +45,8 @@ class Snapshot(NamedTuple):
     valid_actions: tuple[str, ...]
     asks: bool  # the text is a question ("Ambiguous request: …") that the next action answers
     key: str
+    goals: dict[str, bool]  # the engine's sub-goals, and which are reached
+    late: bool  # the stock environment's limit is over
 
 
 class World:
@@ -126,13 +130,16 @@ class World:
         valid = dict.fromkeys(self._server.lines(self._java.getValidActionObjectCombinations()))
         valid.pop(RESET_TASK, None)
         progress = str(self._java.getGoalProgressStr())
+        completed = bool(self._java.getCompleted())
         return Snapshot(
             text=text,
             score=score,
-            completed=bool(self._java.getCompleted()),
+            completed=completed,
             valid_actions=tuple(valid),
             asks=asks,
             key=_key(str(self._universe.toJSON()), progress, text if asks else ""),
+            goals=_goals(progress),
+            late=self._java.getNumMoves() > STOCK_LIMIT,
         )
 
 
@@ -151,6 +158,18 @@ def gold_path(server: JavaServer, task: str, variation: int) -> tuple[str, ...]:
             gateway.close()
 
     return server.call(solve)
+
+
+_GOAL = re.compile(r"^\d+\t(true|false)\s+\w+\t(.+)$", re.MULTILINE)
+
+
+def _goals(progress: str) -> dict[str, bool]:
+    """Read the engine's table of sub-goals: the sequence to be done, then what helps on the way."""
+    found: dict[str, bool] = {}
+    for kind, text in zip(("goal", "help"), progress.split("Unordered"), strict=True):
+        for number, match in enumerate(_GOAL.finditer(text), start=1):
+            found[f"{kind} {number}: {match[2].strip()}"] = match[1] == "true"
+    return found
 
 
 _SERIAL = re.compile(r'-\d+":\{"uuid":"\d+"')  # in: "red box-1720":{"uuid":"1720", …}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,13 @@ def lines(out: Path, agent: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
 
 
+def timeless(out: Path, agent: str) -> list[dict[str, Any]]:
+    """The episodes without their times, in the order of their tasks."""
+    return sorted(
+        ({**line, "seconds": 0} for line in lines(out, agent)), key=lambda x: x["task_id"]
+    )
+
+
 def cells(output: str, agent: str) -> list[str]:
     """The cells of an agent's line in the printed table."""
     (line,) = (line for line in output.splitlines() if line.split()[:1] == [agent])
@@ -42,16 +50,16 @@ def test_each_task_is_played_once_and_the_table_adds_up(tmp_path: Path) -> None:
     for agent in ("random", "expert"):
         assert [line["task_id"] for line in lines(tmp_path, agent)] == ids
     won = sum(line["won"] for line in lines(tmp_path, "random"))
-    assert cells(output, "random")[3:6] == [str(won), str(len(ids)), "–"]
-    assert cells(output, "expert")[1] == "100.0"
-    assert cells(output, "expert")[3:6] == [str(len(ids)), str(len(ids)), "–"]
-    assert f"toy train: {len(ids)} tasks, n=2, 25 turns, seed 0" in output
-    assert "gymnasium 1." in output
+    assert cells(output, "random")[5:7] == [str(won), str(len(ids))]
+    assert cells(output, "expert")[1:3] == ["2", "100.0"]
+    assert cells(output, "expert")[5:7] == [str(len(ids)), str(len(ids))]
+    assert f"toy train: {len(ids)} tasks, 25 turns" in output
     (folder,) = tmp_path.glob("expert-*")
     protocol = json.loads((folder / "protocol.json").read_text())
     assert protocol["n"] == 2
     assert protocol["stop"] == "first_win"
-    assert protocol["tasks"] == len(ids)
+    assert protocol["task_ids"] == ids
+    assert protocol["versions"]["gymnasium"].startswith("1.")
 
 
 def test_running_again_plays_nothing_twice(tmp_path: Path) -> None:
@@ -64,12 +72,10 @@ def test_running_again_plays_nothing_twice(tmp_path: Path) -> None:
     kept = before.splitlines(keepends=True)
     path.write_text("".join(kept[:4]) + kept[4][:50])
     again = run("--agent", "random", *TOY, out=tmp_path)
-    assert again.splitlines()[:6] == first.splitlines()[:6]
+    assert cells(again, "random")[:10] == cells(first, "random")[:10]
 
-    def timeless(text: str) -> list[dict[str, Any]]:
-        return [{**json.loads(line), "seconds": 0} for line in text.splitlines()]
-
-    assert timeless(path.read_text()) == timeless(before)
+    rows = [{**json.loads(line), "seconds": 0} for line in before.splitlines()]
+    assert timeless(tmp_path, "random") == sorted(rows, key=lambda row: row["task_id"])
 
 
 def test_a_crash_is_an_error_row_and_never_a_zero(
@@ -97,13 +103,13 @@ def test_a_crash_is_an_error_row_and_never_a_zero(
     assert error["won"] is error["score"] is error["ended"] is None
     assert f"error {victim}: EngineError: the engine is gone" in output
     total = len(played)
-    assert cells(output, "expert")[1] == "100.0", "the rate is over the finished episodes"
-    assert cells(output, "expert")[3:6] == [str(total - 1), str(total - 1), "1"]
+    assert cells(output, "expert")[2] == "100.0", "the rate is over the finished episodes"
+    assert cells(output, "expert")[5:8] == [str(total - 1), str(total - 1), "1"]
     assert f"1 of {total} episodes have no result" in output
 
     monkeypatch.setattr(ToyTasks, "open", real)
     output = run("--agent", "expert", *TOY, out=tmp_path)
-    assert cells(output, "expert")[3:6] == [str(total), str(total), "–"]
+    assert cells(output, "expert")[5:7] == [str(total), str(total)]
     assert "error " not in output
 
 
@@ -156,7 +162,50 @@ def test_a_run_without_any_result_fails(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(ToyGame, "step", crash)
     output = run("--agent", "expert", *TOY, out=tmp_path, code=1)
     assert "EngineError: [/x] gone" in output
-    assert cells(output, "expert")[1:6] == ["n/a", "n/a", "0", "0", "9"]
+    assert cells(output, "expert")[1:8] == ["2", "n/a", "n/a", "n/a", "0", "0", "9"]
+
+
+def test_what_is_played_does_not_depend_on_what_runs_beside_it(tmp_path: Path) -> None:
+    for batch in ("1", "4", "50"):
+        run("--agent", "random", *TOY, "--batch", batch, out=tmp_path / batch)
+    assert (
+        timeless(tmp_path / "1", "random")
+        == timeless(tmp_path / "4", "random")
+        == timeless(tmp_path / "50", "random")
+    )
+
+
+def test_a_run_survives_being_killed_again_and_again(tmp_path: Path) -> None:
+    """kill -9 at many moments, then to the end: the same episodes as without, each once."""
+    whole = [*TOY, "--max-turns", "200"]
+    run("--agent", "random", *whole, out=tmp_path / "calm")
+    command = [sys.executable, "-m", "leaderboard.run", "--agent", "random", *whole]
+    killed = 0
+    for delay in (0.2, 0.6, 1.0, 1.04, 1.08, 1.12, 1.16, 1.2, 1.3):
+        process = subprocess.Popen([*command, "--out", str(tmp_path / "rough")], stdout=-3)
+        time.sleep(delay)
+        killed += process.poll() is None
+        process.kill()
+        process.wait()
+    assert killed
+    run("--agent", "random", *whole, out=tmp_path / "rough")
+    assert timeless(tmp_path / "rough", "random") == timeless(tmp_path / "calm", "random")
+    assert len(lines(tmp_path / "rough", "random")) == len(lines(tmp_path / "calm", "random"))
+
+
+def test_ctrl_c_ends_cleanly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = ToyGame.step
+
+    def interrupted(self: ToyGame, replica: int, action: str) -> Any:
+        if action == "take coin":
+            raise KeyboardInterrupt
+        return real(self, replica, action)
+
+    monkeypatch.setattr(ToyGame, "step", interrupted)
+    output = run("--agent", "expert", *TOY, out=tmp_path, code=130)
+    assert "Run the same command again to go on" in output
+    monkeypatch.setattr(ToyGame, "step", real)
+    assert cells(run("--agent", "expert", *TOY, out=tmp_path), "expert")[2] == "100.0"
 
 
 @pytest.mark.parametrize(
@@ -171,7 +220,7 @@ def test_real_games_from_the_shell(tmp_path: Path, env: str, split: str, reachab
         text=True,
         check=True,
     )
-    assert f"{env} {split}: 3 tasks, n=2, 60 turns, seed 0" in done.stdout
+    assert f"{env} {split}: 3 tasks, 60 turns" in done.stdout
     for agent in ("random", "expert"):
         assert [line["error"] for line in lines(tmp_path, agent)] == [None] * 3
     assert sum(line["won"] for line in lines(tmp_path, "expert")) >= reachable
