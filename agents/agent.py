@@ -90,6 +90,7 @@ _AGENTS = {
     "random": "agents.random:RandomAgent",
     "expert": "agents.expert:ExpertAgent",
     "handcoded": "agents.expert:handcoded",
+    "loophole": "agents.loophole:LoopholeAgent",
 }
 
 

@@ -84,7 +84,7 @@ COLUMNS = [
         optional=True,
     ),
     Column(
-        "inadmissible %",
+        "invalid %",
         lambda row: row.share(lambda e: e.invalid, lambda e: e.cost.steps),
         1,
         percent=True,
@@ -92,19 +92,21 @@ COLUMNS = [
 ]
 # Success by other projects' rules, for ScienceWorld only: they count what is not solved.
 LOOSE = [
-    Column("done & score>0 %*", lambda row: row.loose("done_and_score"), 1, percent=True),
-    Column("done & reward>0 %*", lambda row: row.loose("done_and_rise"), 1, percent=True),
+    Column("rule A %*", lambda row: row.loose("done_and_score"), 1, percent=True),
+    Column("rule B %*", lambda row: row.loose("done_and_rise"), 1, percent=True),
 ]
 
 NOTES = (
     "won %: solved episodes of those that finished, with the 95 % Wilson interval (seeds of a task "
     "are one cluster). score (below 0 counts as 0), turns, steps (actions sent, all replicas), "
-    "tokens, s (wall time): means of an episode. Rows of one tier do not differ from its first row "
-    "(exact McNemar test on the same tasks, p >= 0.05)."
+    "tokens, s (wall time): means of an episode. invalid %: sent actions that were not in the "
+    "admissible list. Rows of one tier do not differ from its first row (exact McNemar test on the "
+    "same tasks, p >= 0.05)."
 )
 LOOSE_NOTE = (
-    "* NOT success: the rules of other public code, which count a time-out with points as solved. "
-    "Ten waits and one sub-goal pass both."
+    "* NOT success, but what other public code counts as such: rule A, the engine says done (its "
+    "step limit included) and the score is above 0; rule B, it says done and the last action paid. "
+    "The agent loophole passes both with ten waits and one sub-goal."
 )
 
 
