@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agents.agent import AgentError, View
+from agents.agent import Agent, AgentError, View
 
 __all__ = ["ExpertAgent", "handcoded"]
 
 
 @dataclass(frozen=True)
-class ExpertAgent:
+class ExpertAgent(Agent):
     """Plays the engine's own expert plan in the first replica and leaves the others alone.
 
     Where the expert finds no plan, or one longer than the turn limit, the episode is not won: the

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from agents.agent import AgentError, View
+from agents.agent import Agent, AgentError, View
 
 __all__ = ["RandomAgent"]
 
 
 @dataclass(frozen=True)
-class RandomAgent:
+class RandomAgent(Agent):
     """Draws an admissible action for every replica that is still open, each equally likely."""
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """There are none."""
-        return {}
 
     def act(self, views: Sequence[View]) -> list[tuple[str, ...] | AgentError]:
         """Return a joint action for each episode."""

@@ -2,8 +2,8 @@
 
     python benchmarks/report.py leaderboard/results/RUN
 
-Copies a run of real episodes until there are 10,000 (as further seeds), builds the report of them in
-a process of its own, and writes ``benchmarks/results/report.md``.
+Copies a run of real episodes until there are 10,000 (as further seeds), builds the report of them
+in a process of its own, and writes ``benchmarks/results/report.md``.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class Played(NamedTuple):
             done_and_rise=done_and_rise,
             form_issues=sum(bool(reply.issues) for reply in replies) if replies else None,
             unreadable=sum("no_action" in r.issues for r in replies) if replies else None,
-            truncated=sum(r.finish_reason == "length" for r in replies) if replies else None,
+            truncated=sum(reply.truncated for reply in replies) if replies else None,
             tokens_in=result.tokens_in,
             tokens_out=result.tokens_out,
         )

@@ -45,6 +45,7 @@ def page_data(board: Board, folders: Sequence[RunFolder], viewer: int) -> dict[s
 
 def _group(group: Group, shown: Mapping[int, list[dict[str, Any]]]) -> dict[str, Any]:
     budgets = {unit: _budgets(group, unit) for unit in ("turns", "steps", "tokens")}
+    numbers = {id(row): number for number, row in enumerate(group.rows)}
     return {
         "title": f"{group.env} {group.split}",
         "env": group.env,
@@ -66,8 +67,8 @@ def _group(group: Group, shown: Mapping[int, list[dict[str, Any]]]) -> dict[str,
         ],
         "comparisons": [
             {
-                "first": one.name,
-                "second": other.name,
+                # Names are not unique: rows may differ in nothing but a setting.
+                "pair": [numbers[id(one)], numbers[id(other)]],
                 **{name: value for name, value in result._asdict().items() if name != "interval"},
                 "low": result.interval.low,
                 "high": result.interval.high,
@@ -168,8 +169,11 @@ def _chosen_episodes(
     shown: dict[int, list[dict[str, Any]]] = {}
     by_path = {str(folder.path): folder for folder in folders}
     for row in (row for group in board for row in group.rows):
-        won = [episode.task_id for episode in row.finished if episode.won]
-        lost = [episode.task_id for episode in row.finished if not episode.won]
+        outcomes: dict[str, bool] = {}
+        for episode in row.finished:  # the first run's come first, and are the ones that are shown
+            outcomes.setdefault(episode.task_id, bool(episode.won))
+        won = [task for task, solved in outcomes.items() if solved]
+        lost = [task for task, solved in outcomes.items() if not solved]
         wins = min(len(won), max(viewer - len(lost), viewer // 2))
         wanted = set(won[:wins] + lost[: viewer - wins])
         found: dict[str, dict[str, Any]] = {}
@@ -198,11 +202,13 @@ def _episode(result: Result) -> dict[str, Any]:
         "checkpoints": len(episode.checkpoints),
         "turns": [
             {
-                "reply": replies[number].text if replies else None,
+                "replies": list(replies[number].texts) if replies else [],
+                "dropped": replies[number].dropped if replies else 0,
                 "issues": list(replies[number].issues) if replies else [],
                 "replicas": [
                     {
                         "action": turn.actions[i] if turn.acted[i] else None,
+                        "unsent": None if turn.acted[i] else turn.actions[i] or None,
                         "admissible": turn.admissible[i],
                         "text": texts.turns[number][i] if texts else None,
                         "state": turn.state_keys[i],

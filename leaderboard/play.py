@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +15,9 @@ from leaderboard.result import Result, Texts
 from parallel_envs import DataError, DependencyError, ParallelTextEnv, Task
 
 __all__ = ["play"]
+
+
+_Thought = tuple[list[tuple[str, ...] | AgentError], float]  # and seconds for each episode
 
 
 @dataclass
@@ -57,59 +61,89 @@ def play(
 ) -> Iterator[Result]:
     """Play every task once, one in each environment at a time, and yield results as they come.
 
-    The agent chooses for all running episodes at once; a finished one makes room for the next task.
-    What an episode comes to depends on the task and the seed, not on its neighbours. A failure of
-    the engine or the agent is a result with an error, never a zero, and ends no other episode.
+    The agent chooses for many episodes at once; a finished one makes room for the next task. While
+    an agent that `overlaps` thinks about one half of the episodes, the other half is stepped. What
+    an episode comes to depends on the task and the seed, not on its neighbours. A failure of the
+    engine or the agent is a result with an error, never a zero, and ends no other episode.
 
     Raises:
         DataError, DependencyError: Nothing can be played before the user has installed something.
     """
-    waiting, free = iter(tasks), list(envs)
-    running: list[_Running] = []
-    while True:
-        while free:
-            task = next(waiting, None)
-            if task is None:
-                break
-            try:
-                running.append(_start(free[-1], task, seed))
-                free.pop()
-            except (DataError, DependencyError):
-                raise
-            except Exception as error:
-                yield _failed(task, error)
-        if not running:
-            return
-        begin = time.perf_counter()
+    waiting = iter(tasks)
+    halves = 2 if agent.overlaps and len(envs) > 1 else 1
+    free = [list(envs[half::halves]) for half in range(halves)]
+    running: list[list[_Running]] = [[] for _ in range(halves)]
+    thought: list[Future[_Thought] | None] = [None] * halves
+    with ThreadPoolExecutor(1) as thread:
+        while True:
+            for half in range(halves):
+                future = thought[half]
+                if future is not None:
+                    running[half], results = _step(running[half], future.result(), free[half])
+                    yield from results
+                while free[half] and (task := next(waiting, None)):
+                    started = _start(free[half][-1], task, seed)
+                    if isinstance(started, Result):
+                        yield started
+                    else:
+                        free[half].pop()
+                        running[half].append(started)
+                thought[half] = None
+                if running[half]:
+                    views = [episode.view for episode in running[half]]
+                    if halves == 1:  # in this thread, for engines and Ctrl-C
+                        thought[half] = future = Future()
+                        future.set_result(_think(agent, views))
+                    else:
+                        thought[half] = thread.submit(_think, agent, views)
+            if not any(running):
+                return
+
+
+def _think(agent: Agent, views: Sequence[View]) -> _Thought:
+    """Let the agent choose; return what it chose and each episode's share of the time."""
+    begin = time.perf_counter()
+    try:
+        actions = agent.act(views)
+    except (DataError, DependencyError):
+        raise
+    except Exception as error:
+        actions = [AgentError(f"{type(error).__name__}: {error}")] * len(views)
+    return actions, (time.perf_counter() - begin) / len(views)
+
+
+def _step(
+    running: Sequence[_Running], thought: _Thought, free: list[ParallelTextEnv]
+) -> tuple[list[_Running], list[Result]]:
+    """Play one turn of each episode; return those that go on and the results of the others."""
+    actions, share = thought
+    still, results = [], []
+    for episode, action in zip(running, actions, strict=True):
+        episode.agent_seconds += share
+        result: Result | None
         try:
-            actions = agent.act([episode.view for episode in running])
-        except (DataError, DependencyError):
-            raise
+            if isinstance(action, AgentError):
+                raise action
+            result = episode.step(action)
         except Exception as error:
-            actions = [AgentError(f"{type(error).__name__}: {error}")] * len(running)
-        share = (time.perf_counter() - begin) / len(running)
-        still: list[_Running] = []
-        for episode, action in zip(running, actions, strict=True):
-            episode.agent_seconds += share
-            result: Result | None
-            try:
-                if isinstance(action, AgentError):
-                    raise action
-                result = episode.step(action)
-            except Exception as error:
-                result = _failed(episode.task, error)
-            if result is None:
-                still.append(episode)
-            else:
-                free.append(episode.env)
-                yield result
-        running = still
+            result = _failed(episode.task, error)
+        if result is None:
+            still.append(episode)
+        else:
+            free.append(episode.env)
+            results.append(result)
+    return still, results
 
 
-def _start(env: ParallelTextEnv, task: Task, seed: int) -> _Running:
+def _start(env: ParallelTextEnv, task: Task, seed: int) -> _Running | Result:
     started = time.perf_counter()
-    observation, info = env.reset(options={"task_id": task.id})
-    view = View(observation, info, _episode_rng(seed, task), env.expert_plan)
+    try:
+        observation, info = env.reset(options={"task_id": task.id})
+    except (DataError, DependencyError):
+        raise
+    except Exception as error:
+        return _failed(task, error)
+    view = View(observation, info, _episode_rng(seed, task), env.expert_plan, env.max_turns)
     now = time.perf_counter()
     return _Running(
         env, task, started, view, observation["observations"][0], env_seconds=now - started

@@ -144,7 +144,9 @@ class Result:
             texts=texts
             and Texts(texts["task"], texts["start"], tuple(tuple(turn) for turn in texts["turns"])),
             replies=tuple(
-                ModelReply(**{**reply, "issues": tuple(reply["issues"])})
+                ModelReply(
+                    **{**reply, "texts": tuple(reply["texts"]), "issues": tuple(reply["issues"])}
+                )
                 for reply in data["replies"]
             ),
             seconds=data["seconds"],

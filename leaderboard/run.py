@@ -6,9 +6,10 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from agents import Agent, agent_names, make_agent
+from agents import Agent, ModelOptions, agent_names, make_agent
+from agents.chat.model import Decoding, ModelError
 from leaderboard.board import Played, group, label, row
 from leaderboard.play import play
 from leaderboard.protocol import ENVIRONMENTS, Protocol, choose_tasks, make_env
@@ -51,8 +52,72 @@ def run(
         int, typer.Option(help="Seed of the agent and of the draw of tasks.", min=0)
     ] = 0,
     batch: Annotated[
-        int, typer.Option(help="Episodes that are played beside one another.", min=1)
-    ] = 1,
+        int | None,
+        typer.Option(
+            help="Episodes that are played beside one another; by default 16 with a model, else 1.",
+            min=1,
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Chat model: smollm2, a folder, a hub id, vllm:FOLDER, or http://SERVER/v1#NAME.",
+            rich_help_panel="Agents with a model",
+        ),
+    ] = None,
+    style: Annotated[
+        str | None,
+        typer.Option(
+            help="Prompt style; by default the agent's own.", rich_help_panel="Agents with a model"
+        ),
+    ] = None,
+    decoding: Annotated[
+        str,
+        typer.Option(
+            help='"free", or "admissible": replies are kept in form, with admissible actions only.',
+            rich_help_panel="Agents with a model",
+        ),
+    ] = "free",
+    temperature: Annotated[
+        float,
+        typer.Option(
+            help="0 takes the likeliest token.", min=0, rich_help_panel="Agents with a model"
+        ),
+    ] = 0.0,
+    top_p: Annotated[
+        float,
+        typer.Option(
+            help="Share of the probability to draw from.", rich_help_panel="Agents with a model"
+        ),
+    ] = 1.0,
+    max_tokens: Annotated[
+        int,
+        typer.Option(
+            help="Greatest length of a reply.", min=1, rich_help_panel="Agents with a model"
+        ),
+    ] = 512,
+    think: Annotated[
+        int,
+        typer.Option(
+            help="With --decoding admissible: tokens of reasoning before the actions.",
+            min=0,
+            rich_help_panel="Agents with a model",
+        ),
+    ] = 0,
+    budget: Annotated[
+        int | None,
+        typer.Option(
+            help="Greatest number of tokens of a prompt; by default what the model can read.",
+            min=1,
+            rich_help_panel="Agents with a model",
+        ),
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            help="Precision of a model in this process.", rich_help_panel="Agents with a model"
+        ),
+    ] = None,
     out: Annotated[
         Path, typer.Option(help="Folder of the results; a stopped run in it is taken up again.")
     ] = Path("results"),
@@ -71,12 +136,19 @@ def run(
         envs = [make_env(env, split, n, max_turns)]
         made = envs[0]
         tasks = choose_tasks(made.task_set.tasks, episodes, seed)
-        players = {name: _player(name, made) for name in agent}
-    except (ParallelEnvsError, ValueError) as error:
+        options = model and ModelOptions(
+            model=model,
+            style=style,
+            decoding=Decoding(temperature, top_p, max_tokens, _mode(decoding), think),
+            budget=budget,
+            back_end={"dtype": dtype} if dtype else {},
+        )
+        players = {name: _player(name, options or None, made) for name in agent}
+    except (ParallelEnvsError, ModelError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
     rows = []
     try:
-        for _ in range(1, min(batch, len(tasks))):
+        for _ in range(1, min(batch or (16 if model else 1), len(tasks))):
             envs.append(ParallelTextEnv(made.task_set.share(), n, max_turns=max_turns))
         for name, player in players.items():
             protocol = Protocol.of(name, env, made, seed, tasks, player.settings)
@@ -91,6 +163,8 @@ def run(
         console.print(f"Stopped. Run the same command again to go on; results are in {out}.")
         raise typer.Exit(130) from None
     finally:
+        for player in players.values():
+            player.close()
         for each in envs:
             each.close()
     table = group(rows)
@@ -100,8 +174,16 @@ def run(
         raise typer.Exit(1)
 
 
-def _player(name: str, env: ParallelTextEnv) -> Agent:
-    agent = make_agent(name)
+def _mode(text: str) -> Literal["free", "admissible"]:
+    if text == "free":
+        return "free"
+    if text == "admissible":
+        return "admissible"
+    raise ValueError(f"--decoding must be free or admissible, not {text!r}")
+
+
+def _player(name: str, options: ModelOptions | None, env: ParallelTextEnv) -> Agent:
+    agent = make_agent(name, options, env.n)
     wanted = getattr(agent, "expert", None)
     if wanted is not None and wanted not in env.task_set.experts:
         raise ValueError(f"agent {name!r} needs the expert {wanted!r}, which this engine lacks")

@@ -91,7 +91,7 @@ def test_the_control_pays_for_every_attempt(results: Path) -> None:
 def test_tokens_are_a_budget_too(results: Path) -> None:
     (found,) = load(run_folders(results))
     folder = RunFolder(next(results.glob("expert-*")))
-    replies = (ModelReply("look", ("no_action",), tokens_in=10, tokens_out=2),)
+    replies = (ModelReply(("look",), ("no_action",), tokens_in=10, tokens_out=2),)
     made = [
         replace(result, replies=replies * len(result.episode.turns)) for result in folder.latest()
     ]

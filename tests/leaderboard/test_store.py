@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> RunFolder:
 @given(toy_episodes(), st.lists(st.text(), max_size=3), st.floats(0, 99))
 def test_what_is_written_is_read(episode: Episode, texts: list[str], seconds: float) -> None:
     shown = tuple(turn.actions for turn in episode.turns)
-    replies = tuple(ModelReply(text, ("no_action",), 3, 4) for text in texts)
+    replies = tuple(ModelReply((text,), ("no_action",), 3, 4) for text in texts)
     result = Result.of(episode, Texts("task", "start", shown), replies, {"total": seconds})
     line = json.dumps(result.to_json())
     assert "\n" not in line
