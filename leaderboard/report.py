@@ -233,7 +233,7 @@ def main(
 
     Example: python -m leaderboard.report results --out report
     """
-    console = Console(width=None if sys.stdout.isatty() else 160, markup=False, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else 200, markup=False, highlight=False)
     try:
         folders = run_folders(results)
         board = load(folders)

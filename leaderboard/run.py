@@ -131,7 +131,7 @@ def run(
     """
     logging.basicConfig(format="%(levelname)s: %(message)s")
     # Where the output is a file, lines are as long as the table needs.
-    console = Console(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else 200, markup=False, highlight=False)
     try:
         envs = [make_env(env, split, n, max_turns)]
         made = envs[0]

@@ -187,7 +187,7 @@ def main(
 
     Example: python -m leaderboard.verify results --sample 20
     """
-    console = Console(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else 200, markup=False, highlight=False)
     try:
         folders = run_folders(results)
     except StoreError as error:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
+
+# Threads that spin while they wait make a busy machine several times slower.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import numpy as np
 import torch

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import random
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urldefrag, urlsplit
@@ -129,6 +130,8 @@ class OpenAIServer:
                 # A deadline for the whole try: the client's own is for each piece of it.
                 async with asyncio.timeout(self._timeout):
                     return await self._ask(request, decoding)
+            except _Ignored as error:
+                return ModelError(str(error))
             except (openai.APIStatusError, openai.APIConnectionError, TimeoutError) as error:
                 problem: Exception = error
                 if isinstance(error, openai.APIStatusError) and not _passing(error.status_code):
@@ -142,8 +145,8 @@ class OpenAIServer:
 
     async def _ask(self, request: Request, decoding: Decoding) -> Generation:
         extra: dict[str, Any] = {}
-        if request.grammar is not None:
-            regex = to_regex(request.grammar)
+        regex = "" if request.grammar is None else to_regex(request.grammar)
+        if regex:
             extra = (
                 {"structured_outputs": {"regex": regex}}
                 if self._structured == "vllm"
@@ -163,6 +166,8 @@ class OpenAIServer:
         text = choice.message.content
         if text is None:
             raise ValueError("the answer has no text")
+        if regex and choice.finish_reason != "length" and not re.fullmatch(regex, text):
+            raise _Ignored("the server ignores the grammar it is given; use --decoding free")
         usage = answer.usage
         cached = usage and usage.prompt_tokens_details and usage.prompt_tokens_details.cached_tokens
         return Generation(
@@ -172,6 +177,10 @@ class OpenAIServer:
             tokens_out=usage.completion_tokens if usage else len(text) // 4,
             tokens_cached=cached or None,
         )
+
+
+class _Ignored(Exception):
+    """The server did not keep to the grammar."""
 
 
 def _passing(status: int) -> bool:

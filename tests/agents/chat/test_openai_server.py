@@ -121,7 +121,12 @@ def test_no_server_is_said_so() -> None:
 
 def test_a_grammar_is_sent_as_an_expression(server: Server, model: OpenAIServer) -> None:
     request = Request(HELLO, grammar=react_grammar(["look"], 0))
-    model.generate([request], Decoding(mode="admissible"))
+    (reply,) = model.generate([request], Decoding(mode="admissible"))
+    assert isinstance(reply, ModelError)
+    assert "ignores the grammar" in str(reply)
+    server.answer = lambda request: "<action>look</action>"
+    (reply,) = model.generate([request], Decoding(mode="admissible"))
+    assert isinstance(reply, Generation)
     assert server.requests[0]["structured_outputs"] == {"regex": "(<action>look</action>)"}
     other = open_model(server.address, structured=None)
     with pytest.raises(ModelError, match="takes no grammar; use --decoding free"):
