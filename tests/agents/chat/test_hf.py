@@ -80,14 +80,17 @@ def test_drawing_follows_the_models_probabilities(model: TransformersModel) -> N
         shares = model.model(prompt).logits[0, -1].softmax(-1)
     requests = asks(["go"] * 2000, list(range(2000)))
     replies = model.generate(requests, Decoding(temperature=1.0, max_tokens=1))
-    likeliest = int(shares.argmax())
-    text = model.tokenizer.decode([likeliest])
-    found = sum(reply.text == text for reply in replies) / 2000
-    assert found == pytest.approx(float(shares[likeliest]), abs=0.04)
+    texts = [
+        model.tokenizer.decode([token], skip_special_tokens=True) for token in range(len(shares))
+    ]
+    for text in {texts[token] for token in shares.topk(5).indices.tolist()}:
+        expected = sum(float(s) for s, t in zip(shares, texts, strict=True) if t == text)
+        found = sum(reply.text == text for reply in replies) / 2000
+        assert found == pytest.approx(expected, abs=0.04)
     narrow = model.generate(
         requests[:50], Decoding(temperature=1.0, top_p=float(shares.max()) / 2, max_tokens=1)
     )
-    assert {reply.text for reply in narrow} == {text}
+    assert {reply.text for reply in narrow} == {texts[int(shares.argmax())]}
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
