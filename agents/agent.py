@@ -131,6 +131,7 @@ _AGENTS = {
     "random": "agents.random:RandomAgent",
     "expert": "agents.expert:ExpertAgent",
     "handcoded": "agents.expert:handcoded",
+    "searcher": "agents.searcher:SearcherAgent",
     "loophole": "agents.loophole:LoopholeAgent",
 }
 _AGENTS_WITH_MODEL = {

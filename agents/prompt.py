@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from agents.compact import compact
 from agents.history import History
 from agents.parts import MARK, Choices, Message, Pairs, Part, Prompt, Quote, fitted, quoted
 
@@ -282,7 +283,11 @@ def _react(history: History, style: Style) -> tuple[str, list[Part]]:
     return system, [*parts, f"This is turn {history.turn + 1}{limit}. Now reason, then act."]
 
 
-_ALL = Style("paper", _paper), Style("react", _react, window=2, single=True)
+_ALL = (
+    Style("paper", _paper),
+    Style("react", _react, window=2, single=True),
+    Style("compact", compact),
+)
 
 # Open: whoever has a style of their own may put it here.
 STYLES = {style.name: style for style in _ALL}

@@ -1,0 +1,90 @@
+"""The searcher: a hand-written parallel player of ALFWorld that reads nothing but the text.
+
+Its replicas look in different places; what one of them sees, all of them know. It is the teacher of
+the cold start, and a baseline of its own: what sharing observations is worth without any learning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agents.agent import Agent, AgentError, View
+from agents.notebook import VERBS, Notebook, kind
+
+__all__ = ["SearcherAgent", "choose"]
+
+
+@dataclass(frozen=True)
+class SearcherAgent(Agent):
+    """Searches with all replicas, then does the task in those that hold what it takes."""
+
+    def act(self, views: Sequence[View]) -> list[tuple[str, ...] | AgentError]:
+        """Return a joint action for each episode."""
+        return [self._next(view) for view in views]
+
+    def _next(self, view: View) -> tuple[str, ...] | AgentError:
+        texts = view.observation["observations"]
+        try:
+            if "notebook" not in view.memory:
+                task = view.observation["task"]
+                view.memory["notebook"] = Notebook.start(task, texts[0], view.n)
+        except ValueError as error:
+            return AgentError(str(error))
+        notebook: Notebook = view.memory["notebook"]
+        sent = view.memory.get("sent", ("",) * view.n)
+        for replica, action in enumerate(sent):
+            if action and view.info["acted"][replica]:
+                notebook.note(replica, action, texts[replica])
+        view.memory["sent"] = choose(notebook, view.info["admissible_actions"])
+        joint: tuple[str, ...] = view.memory["sent"]
+        return joint
+
+
+def choose(notebook: Notebook, admissible: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Return the next action of every replica."""
+    claimed: set[str] = set()
+    joint = []
+    for replica, actions in enumerate(admissible):
+        action, place = _errand(notebook, replica) or ("", _search(notebook, replica, claimed))
+        claimed |= {place} if not action else set()
+        # Two receptacles can stand in one place: then there is no going from one to the other.
+        steps = (action, f"open {place}", f"go to {place}", f"examine {place}")
+        joint.append(next((step for step in steps if step in actions), ""))
+    return tuple(joint)
+
+
+def _errand(notebook: Notebook, replica: int) -> tuple[str, str] | None:
+    """Return the action that a replica is to work towards and where, None if it has to search."""
+    goal, hand = notebook.goal, notebook.hands[replica]
+    if hand.held:
+        if goal.tool and hand.held not in hand.treated:
+            tool = _pick([p for p in notebook.places if kind(p) == goal.tool], replica)
+            return (f"{VERBS[goal.tool]} {hand.held} with {tool}", tool) if tool else None
+        if goal.look:
+            lamp = _pick(sorted(o for o in notebook.seen if kind(o) == goal.target), replica)
+            return (f"use {lamp}", notebook.where(replica, lamp)) if lamp else None
+        put = sorted({p for o, p in hand.moved.items() if kind(o) == goal.item})
+        targets = put or [p for p in notebook.places if kind(p) == goal.target]
+        target = _pick(targets, replica)
+        return (f"move {hand.held} to {target}", target) if target else None
+    loose = [
+        item for item in sorted(notebook.seen) if kind(item) == goal.item and item not in hand.moved
+    ]
+    item = _pick(loose, replica)
+    place = notebook.where(replica, item)
+    return (f"take {item} from {place}", place) if item else None
+
+
+def _search(notebook: Notebook, replica: int, claimed: set[str]) -> str:
+    """Return a place to look into that no other replica is on its way to."""
+    unseen = [place for place in notebook.unseen() if place not in claimed]
+    here = notebook.hands[replica].place
+    if here in unseen:
+        return here
+    taken = {hand.place for hand in notebook.hands}
+    return next((place for place in unseen if place not in taken), unseen[0] if unseen else "")
+
+
+def _pick(things: Sequence[str], replica: int) -> str:
+    return things[replica % len(things)] if things else ""

@@ -1,0 +1,101 @@
+"""The searcher and its notebook: they read the text and nothing else, and win."""
+
+from __future__ import annotations
+
+import pytest
+
+from agents import make_agent
+from agents.compact import notebook_of
+from agents.history import History
+from agents.notebook import Notebook, read_goal
+from agents.prompt import render, style
+from leaderboard.play import play
+from leaderboard.protocol import make_env
+from parallel_envs import ParallelTextEnv
+from parallel_envs.toy import ToyTasks
+from tests.engines import make
+
+TYPES = {
+    "look_at_obj_in_light": lambda goal: goal.look,
+    "pick_and_place_simple": lambda goal: goal.count == 1 and not goal.tool and not goal.look,
+    "pick_two_obj_and_place": lambda goal: goal.count == 2,
+    "pick_clean_then_place_in_recep": lambda goal: goal.tool == "sinkbasin",
+    "pick_heat_then_place_in_recep": lambda goal: goal.tool == "microwave",
+    "pick_cool_then_place_in_recep": lambda goal: goal.tool == "fridge",
+}
+
+
+@pytest.fixture(scope="module")
+def env() -> ParallelTextEnv:
+    made = make("alfworld", n=4)
+    yield made
+    made.close()
+
+
+def test_goals_are_those_of_the_task_types(env: ParallelTextEnv) -> None:
+    for task in env.task_set.tasks[::15]:
+        observation, _ = env.reset(options={"task_id": task.id})
+        goal = read_goal(observation["task"])
+        assert TYPES[task.type](goal), task
+        _, item, _, target, _ = task.id.split("/")[1].split("-")
+        assert goal.item == item.lower()
+        assert goal.target in (target.lower(), "desklamp", "toiletpaperhanger")
+
+
+def test_it_wins_games_of_every_type(env: ParallelTextEnv) -> None:
+    tasks = {task.type: task for task in env.task_set.tasks}.values()
+    results = list(play([env], make_agent("searcher"), tasks, seed=0))
+    assert [result.won for result in results] == [True] * 6
+    for result in results:
+        assert all(turn.acted == turn.admissible for turn in result.episode.turns)
+
+
+def test_replicas_search_in_different_places(env: ParallelTextEnv) -> None:
+    (result,) = play([env], make_agent("searcher"), env.task_set.tasks[:1], seed=0)
+    assert len(set(result.episode.turns[0].actions)) == 4
+
+
+def test_what_one_replica_sees_all_know() -> None:
+    text = "Looking quickly around you, you see a cabinet 1, a fridge 1, and a safe 1."
+    notebook = Notebook.start("Your task is to: put a hot egg in safe.", text, 2)
+    assert notebook.places == ("cabinet 1", "fridge 1", "safe 1")
+    notebook.note(0, "go to fridge 1", "You arrive at fridge 1. The fridge 1 is closed.")
+    assert notebook.is_closed(0)
+    assert notebook.unseen() == ["cabinet 1", "fridge 1", "safe 1"]
+    notebook.note(0, "open fridge 1", "You open the fridge 1. In it, you see a egg 1, and a cup 1.")
+    assert not notebook.is_closed(0)
+    assert notebook.where(1, "egg 1") == "fridge 1"
+    notebook.note(0, "take egg 1 from fridge 1", "You pick up the egg 1 from the fridge 1.")
+    assert notebook.where(0, "egg 1") == ""
+    assert notebook.where(1, "egg 1") == "fridge 1"
+    notebook.note(1, "go to fridge 1", "You arrive at fridge 1. The fridge 1 is closed.")
+    assert notebook.is_closed(1), "it was opened in the other replica only"
+    notebook.note(1, "heat egg 1 with microwave 1", "Nothing happens.")
+    assert notebook.hands[1].treated == set()
+
+
+def test_other_games_are_an_error_and_not_a_zero() -> None:
+    env = ParallelTextEnv(ToyTasks(), 2)
+    (result,) = play([env], make_agent("searcher"), env.task_set.tasks[:1], seed=0)
+    assert "not a task of ALFWorld" in result.error
+
+
+def test_the_compact_prompt_is_short_and_says_what_was_seen(env: ParallelTextEnv) -> None:
+    agent = make_agent("searcher")
+    task = next(task for task in env.task_set.tasks if task.type.startswith("pick_heat"))
+    observation, info = env.reset(options={"task_id": task.id})
+    history = History.start(observation, info)
+    (result,) = play([make_env("alfworld", "valid_unseen", 4, 25)], agent, [task], seed=0)
+    longest = 0
+    for turn in result.episode.turns:
+        prompt = render(history, style("compact"))
+        text = prompt.messages[1]["content"]
+        longest = max(longest, len(text.split()))
+        notebook = notebook_of(history)
+        for place in notebook.unseen():
+            assert place.split()[0] in text
+        observation, *_, info = env.step(turn.actions)
+        history = history.after(turn.actions, observation, info)
+    assert longest < 250
+    assert "goal: put hot" in text
+    assert "holds" in text
