@@ -65,6 +65,7 @@ class Played(NamedTuple):
     truncated: int | None = None
     tokens_in: int | None = None
     tokens_out: int | None = None
+    tokens_cached: int | None = None
 
     @classmethod
     def of(cls, result: Result) -> Played:
@@ -114,6 +115,7 @@ class Played(NamedTuple):
             truncated=sum(reply.truncated for reply in replies) if replies else None,
             tokens_in=result.tokens_in,
             tokens_out=result.tokens_out,
+            tokens_cached=result.tokens_cached,
         )
 
 

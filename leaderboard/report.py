@@ -66,12 +66,20 @@ COLUMNS = [
     Column("turns", lambda row: row.mean(lambda e: e.cost.turns), 1),
     Column("steps", lambda row: row.mean(lambda e: e.cost.steps), 1),
     Column("tokens in", lambda row: row.mean(lambda e: e.tokens_in), 0, optional=True),
+    Column("cached", lambda row: row.mean(lambda e: e.tokens_cached), 0, optional=True),
     Column("tokens out", lambda row: row.mean(lambda e: e.tokens_out), 0, optional=True),
     Column("env s", lambda row: row.mean(lambda e: e.seconds.get("env")), 2),
     Column("agent s", lambda row: row.mean(lambda e: e.seconds.get("agent")), 2),
     Column(
         "no action %",
         lambda row: row.share(lambda e: e.unreadable, lambda e: e.cost.turns),
+        1,
+        percent=True,
+        optional=True,
+    ),
+    Column(
+        "cut off %",
+        lambda row: row.share(lambda e: e.truncated, lambda e: e.cost.turns) or None,
         1,
         percent=True,
         optional=True,
@@ -99,9 +107,10 @@ LOOSE = [
 NOTES = (
     "won %: solved episodes of those that finished, with the 95 % Wilson interval (seeds of a task "
     "are one cluster). score (below 0 counts as 0), turns, steps (actions sent, all replicas), "
-    "tokens, s (wall time): means of an episode. invalid %: sent actions that were not in the "
-    "admissible list. Rows of one tier do not differ from its first row (exact McNemar test on the "
-    "same tasks, p >= 0.05)."
+    "tokens, s (wall time): means of an episode. no action %, cut off %, wrong form %: turns whose "
+    "reply held no action, was cut at the limit of tokens, was not in form. invalid %: sent actions "
+    "that were not in the admissible list. Rows of one tier do not differ from its first row (exact "
+    "McNemar test on the same tasks, p >= 0.05)."
 )
 LOOSE_NOTE = (
     "* NOT success, but what other public code counts as such: rule A, the engine says done (its "

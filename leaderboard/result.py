@@ -98,6 +98,12 @@ class Result:
         """Tokens of all replies, None for agents without a model."""
         return sum(reply.tokens_out for reply in self.replies) if self.replies else None
 
+    @property
+    def tokens_cached(self) -> int | None:
+        """Tokens of the prompts that were not computed again, None if not known."""
+        known = [r.tokens_cached for r in self.replies if r.tokens_cached is not None]
+        return sum(known) if known else None
+
     def claims(self) -> dict[str, Any]:
         """Return what the line says of the episode, all of it a consequence of the record."""
         episode = self.episode

@@ -152,6 +152,12 @@ class TransformersModel:
             if token not in special and "<" not in self._decode([token])
         ]
 
+    def grammar(self, request: Request) -> TokenGrammar | None:
+        """Return a walker of a request's grammar in this model's tokens, None without one."""
+        if request.grammar is None:
+            return None
+        return TokenGrammar(request.grammar, self._encode, self._plain, self._ends[0])
+
     def _spell(self, text: str) -> tuple[int, ...]:
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
@@ -167,12 +173,7 @@ class TransformersModel:
         room = decoding.max_tokens if limit is None else min(decoding.max_tokens, limit - longest)
         processors = LogitsProcessorList()
         if any(request.grammar is not None for request in requests):
-            walkers = [
-                TokenGrammar(request.grammar, self._encode, self._plain, self._ends[0])
-                if request.grammar is not None
-                else None
-                for request in requests
-            ]
+            walkers = [self.grammar(request) for request in requests]
             processors.append(_Within(walkers, longest))
         if decoding.temperature > 0:
             processors.append(_Drawn([r.seed for r in requests], decoding, longest))
@@ -202,6 +203,7 @@ class TransformersModel:
             finish_reason="length" if place is None else "stop",
             tokens_in=tokens_in,
             tokens_out=len(said) + (place is not None),
+            tokens=tuple(tokens if place is None else tokens[: place + 1]),
         )
 
     def _decode(self, tokens: Sequence[int]) -> str:

@@ -77,6 +77,7 @@ class Generation:
         tokens_in: Tokens of the prompt.
         tokens_out: Tokens of the reply.
         tokens_cached: Tokens of the prompt that were not computed again, None if not known.
+        tokens: The reply in tokens, its end included, where the back end knows them.
     """
 
     text: str
@@ -84,6 +85,7 @@ class Generation:
     tokens_in: int
     tokens_out: int
     tokens_cached: int | None = None
+    tokens: tuple[int, ...] | None = None
 
 
 class ChatModel(Protocol):

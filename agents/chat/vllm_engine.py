@@ -77,6 +77,7 @@ class VLLMEngine:
                 tokens_in=len(output.prompt_token_ids),
                 tokens_out=len(output.outputs[0].token_ids),
                 tokens_cached=output.num_cached_tokens,
+                tokens=tuple(output.outputs[0].token_ids),
             )
             for output in outputs
         ]
