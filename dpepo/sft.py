@@ -177,7 +177,8 @@ def main(
     Example: python -m dpepo.sft demonstrations.jsonl --out sft --minutes 9
     """
     recipe = Recipe(epochs, minutes, batch, lr, prompt_weight=prompt_weight, seed=seed)
-    turns = [json.loads(line) for path in data for line in path.open(encoding="utf-8")]
+    lines = [line for path in data for line in path.read_text(encoding="utf-8").splitlines()]
+    turns = [json.loads(line) for line in lines]
     if model == "tiny":
         texts = (
             text for turn in turns for text in (turn["messages"][-1]["content"], turn["reply"])

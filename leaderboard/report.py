@@ -108,9 +108,9 @@ NOTES = (
     "won %: solved episodes of those that finished, with the 95 % Wilson interval (seeds of a task "
     "are one cluster). score (below 0 counts as 0), turns, steps (actions sent, all replicas), "
     "tokens, s (wall time): means of an episode. no action %, cut off %, wrong form %: turns whose "
-    "reply held no action, was cut at the limit of tokens, was not in form. invalid %: sent actions "
-    "that were not in the admissible list. Rows of one tier do not differ from its first row (exact "
-    "McNemar test on the same tasks, p >= 0.05)."
+    "reply held no action, was cut at the limit of tokens, was not in form. invalid %: sent "
+    "actions that were not in the admissible list. Rows of one tier do not differ from its first "
+    "row (exact McNemar test on the same tasks, p >= 0.05)."
 )
 LOOSE_NOTE = (
     "* NOT success, but what other public code counts as such: rule A, the engine says done (its "

@@ -1,0 +1,404 @@
+"""Reinforcement learning in one file: ``python -m dpepo.train --help``.
+
+An update draws some tasks, plays each several times (`dpepo.rollout`), compares the attempts
+(`dpepo.advantages`, weighed by `dpepo.weights`) and takes a few clipped steps (`dpepo.losses`).
+GRPO, GiGPO, DPEPO and RLOO differ in the advantage alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+# Threads that spin while they wait make a busy machine several times slower.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import gymnasium
+import numpy as np
+import torch
+import typer
+from torch import Tensor
+from tqdm import tqdm
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from agents.chat.hf import TransformersModel
+from agents.chat.model import Decoding
+from agents.chat_agent import ChatAgent
+from agents.prompt import style
+from dpepo.advantages import Rows, estimator, estimator_names
+from dpepo.losses import kl_loss, policy_loss, trajectory_lengths, trajectory_mean
+from dpepo.rollout import Played, TurnSample, rollout
+from dpepo.weights import Mode, WeightConfig
+from parallel_envs import ParallelTextEnv
+
+__all__ = ["Config", "Trainer", "command", "main", "rows_of", "token_logps"]
+
+ENVIRONMENTS = {"alfworld": "ParallelALFWorld-v0", "scienceworld": "ParallelScienceWorld-v0"}
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a training run does.
+
+    Attributes:
+        algorithm: Name of the advantage estimator.
+        env: Environment.
+        split: Split of the tasks.
+        model: Folder or hub id that training starts from; also the reference of the KL term.
+        prompt: Prompt style.
+        n: Number of replicas.
+        max_turns: Turn limit of an episode.
+        tasks: Tasks of an update.
+        group: Attempts at each task.
+        updates: Number of updates.
+        steps: Optimiser steps of an update, each over all of its turns.
+        micro: Turns of a micro-batch; it changes nothing but memory.
+        lr: Learning rate.
+        kl: Weight of the KL term.
+        clip: How far a ratio may go from 1.
+        temperature: Of the rollouts.
+        mode: Decoding of the rollouts.
+        max_tokens: Greatest length of a reply.
+        batch: Episodes that are played beside one another.
+        weight_mode: How DPEPO's counts are put together.
+        alpha: DPEPO's factor for repeated actions; 1 switches it off.
+        omega: DPEPO's factor for equal actions in a turn.
+        gamma: DPEPO's factor for repeated transitions.
+        beta: DPEPO's factor for transitions that others made.
+        save_every: Updates between checkpoints.
+        seed: Seed of everything.
+    """
+
+    algorithm: str = "dpepo"
+    env: str = "alfworld"
+    split: str = "train"
+    model: str = ""
+    prompt: str = "compact"
+    n: int = 4
+    max_turns: int = 25
+    tasks: int = 16
+    group: int = 8
+    updates: int = 30
+    steps: int = 2
+    micro: int = 64
+    lr: float = 1e-4
+    kl: float = 0.02
+    clip: float = 0.2
+    temperature: float = 1.0
+    mode: str = "admissible"
+    max_tokens: int = 80
+    batch: int = 64
+    weight_mode: Mode = "code"
+    alpha: float = 0.8
+    omega: float = 0.8
+    gamma: float = 0.95
+    beta: float = 0.95
+    save_every: int = 5
+    seed: int = 0
+
+
+def rows_of(played: Sequence[Played]) -> Rows:
+    """Return the turns of trajectories as rows; trajectories of one task are a group."""
+    numbers = {task: number for number, task in enumerate(dict.fromkeys(p.task_id for p in played))}
+    turns = [(p, i, turn, t) for i, p in enumerate(played) for t, turn in enumerate(p.turns)]
+    return Rows(
+        group=np.array([numbers[p.task_id] for p, *_ in turns]),
+        trajectory=np.array([i for _, i, *_ in turns]),
+        turn=np.array([t for *_, t in turns]),
+        reward=np.array([turn.reward for _, _, turn, _ in turns]),
+        weight=np.array([turn.weight for _, _, turn, _ in turns]),
+        anchor=[turn.anchor for _, _, turn, _ in turns],
+    )
+
+
+def token_logps(
+    model: Any, samples: Sequence[TurnSample], temperature: float
+) -> tuple[Tensor, Tensor]:
+    """Return log π of the replies' tokens among those that could have come, and which are tokens.
+
+    Where the grammar left one token only, log π is 0 and there is nothing to learn.
+
+    Args:
+        model: The policy.
+        samples: B turns.
+        temperature: Of the rollout.
+
+    Returns:
+        Two tensors of the shape (B, T), T the longest reply.
+    """
+    width = max(len(s.prompt) + len(s.reply) for s in samples)
+    longest = max(len(s.reply) for s in samples)
+    tokens = torch.zeros(len(samples), width, dtype=torch.long)
+    attention = torch.zeros(len(samples), width, dtype=torch.long)
+    places = torch.zeros(len(samples), longest, dtype=torch.long)
+    mask = torch.zeros(len(samples), longest, dtype=torch.bool)
+    for row, s in enumerate(samples):
+        size, begin = len(s.prompt) + len(s.reply), len(s.prompt)
+        tokens[row, :size] = torch.tensor((*s.prompt, *s.reply))
+        attention[row, :size] = 1
+        places[row, : len(s.reply)] = torch.arange(begin, size)
+        mask[row, : len(s.reply)] = True
+    tokens, attention, places, mask = (
+        t.to(model.device) for t in (tokens, attention, places, mask)
+    )
+    logits = model(input_ids=tokens, attention_mask=attention).logits
+    before = (places - 1).clamp(min=0)[..., None].expand(-1, -1, logits.shape[-1])
+    chosen = logits.gather(1, before).float() / temperature
+    barred = torch.zeros_like(chosen, dtype=torch.bool)
+    for row, s in enumerate(samples):
+        for place, allowed in enumerate(s.allowed):
+            if allowed is not None:
+                barred[row, place] = True
+                barred[row, place, list(allowed)] = False
+    logp = chosen.masked_fill(barred, -torch.inf).log_softmax(-1)
+    picked = logp.gather(-1, tokens.gather(1, places)[..., None])[..., 0]
+    return torch.where(mask, picked, 0.0), mask
+
+
+class Trainer:
+    """A training run: its model, its reference, its random numbers, and its folder."""
+
+    def __init__(self, config: Config, out: Path) -> None:
+        self.config, self.out = config, out
+        self.weights = WeightConfig(
+            config.alpha, config.omega, config.gamma, config.beta, mode=config.weight_mode
+        )
+        tokenizer = AutoTokenizer.from_pretrained(config.model)
+        self.model: Any = AutoModelForCausalLM.from_pretrained(config.model, dtype="float32")
+        self.reference: Any = copy.deepcopy(self.model).eval().requires_grad_(False)  # type: ignore[no-untyped-call]
+        self.chat = TransformersModel.of(self.model, tokenizer, batch_size=config.batch)
+        decoding = Decoding(
+            temperature=config.temperature,
+            max_tokens=config.max_tokens,
+            mode="admissible" if config.mode == "admissible" else "free",
+        )
+        self.agent = ChatAgent(self.chat, style(config.prompt), decoding)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=config.lr, weight_decay=0.0)
+        self.rng = np.random.default_rng(config.seed)
+        self.update = 0
+        first = gymnasium.make(
+            ENVIRONMENTS[config.env],
+            n=config.n,
+            split=config.split,
+            max_turns=config.max_turns,
+            disable_env_checker=True,
+        ).unwrapped
+        assert isinstance(first, ParallelTextEnv)
+        self.envs = [first]
+        for _ in range(1, min(config.batch, config.tasks * config.group)):
+            twin = ParallelTextEnv(first.task_set.share(), config.n, max_turns=config.max_turns)
+            self.envs.append(twin)
+
+    def run(self) -> Iterator[dict[str, float]]:
+        """Make every update that is still missing, and yield what each came to."""
+        while self.update < self.config.updates:
+            start = time.perf_counter()
+            played = self.play()
+            middle = time.perf_counter()
+            learned = self.learn(played)
+            self.update += 1
+            row = {
+                "update": self.update,
+                **self.described(played),
+                **learned,
+                "rollout_seconds": middle - start,
+                "learn_seconds": time.perf_counter() - middle,
+            }
+            if self.update % self.config.save_every == 0 or self.update == self.config.updates:
+                self.save()
+            yield row
+
+    def play(self) -> list[Played]:
+        """Draw the tasks of an update and attempt each `group` times."""
+        tasks = self.envs[0].task_set.tasks
+        drawn = self.rng.choice(len(tasks), size=self.config.tasks, replace=False)
+        chosen = [tasks[i] for i in drawn for _ in range(self.config.group)]
+        self.model.eval()
+        return rollout(self.envs, self.agent, chosen, self.rng, self.weights)
+
+    def learn(self, played: Sequence[Played]) -> dict[str, float]:
+        """Take the optimiser steps of an update."""
+        config = self.config
+        rows = rows_of(played)
+        advantages = estimator(config.algorithm)(rows)
+        samples = [turn for p in played for turn in p.turns]
+        taught = np.flatnonzero(advantages != 0)  # the others would add nothing but the KL term
+        if not len(taught):
+            return {"kl": 0.0, "taught": 0.0}
+        trajectories = len(set(rows.trajectory[taught].tolist()))
+        lengths = _lengths(samples, rows.trajectory, taught)
+        order = sorted(taught.tolist(), key=lambda i: len(samples[i].prompt))
+        groups = [order[i : i + config.micro] for i in range(0, len(order), config.micro)]
+        self.model.train()
+        with torch.no_grad():
+            old = [self._logps(self.model, samples, group)[0] for group in groups]
+            known = [self._logps(self.reference, samples, group)[0] for group in groups]
+        divergence = norm = 0.0
+        for _ in range(config.steps):
+            self.optimizer.zero_grad(set_to_none=True)
+            divergence = 0.0
+            for group, before, reference in zip(groups, old, known, strict=True):
+                logp, mask = self._logps(self.model, samples, group)
+                advantage = torch.tensor(advantages[group], dtype=torch.float32)
+                terms = policy_loss(
+                    logp,
+                    before,
+                    advantage.to(logp.device),
+                    mask,
+                    eps_low=config.clip,
+                    eps_high=config.clip,
+                )
+                away = kl_loss(logp, reference, mask)
+                size = torch.tensor([lengths[i] for i in group], device=logp.device)
+                value = trajectory_mean(terms + config.kl * away, mask, size, trajectories)
+                if not torch.isfinite(value):
+                    torch.save([samples[i] for i in group], self.out / "bad_batch.pt")
+                    raise FloatingPointError(
+                        f"update {self.update + 1}: the loss is {float(value.detach())}; the turns are in "
+                        f"{self.out / 'bad_batch.pt'}"
+                    )
+                value.backward()  # type: ignore[no-untyped-call]
+                divergence += float(trajectory_mean(away.detach(), mask, size, trajectories))
+            norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0))
+            self.optimizer.step()
+        return {"kl": divergence, "grad_norm": norm, "taught": len(taught) / len(samples)}
+
+    def described(self, played: Sequence[Played]) -> dict[str, float]:
+        """Return what the episodes of an update came to."""
+        turns = [turn for p in played for turn in p.turns]
+        return {
+            "won": float(np.mean([p.episode.won for p in played])),
+            "score": float(np.mean([p.episode.best_score for p in played])),
+            "turns": len(turns) / len(played),
+            "steps": float(np.mean([p.episode.steps for p in played])),
+            "weight": float(np.mean([turn.weight for turn in turns])),
+            "tokens_in": float(sum(len(turn.prompt) for turn in turns)),
+            "tokens_out": float(sum(len(turn.reply) for turn in turns)),
+        }
+
+    def save(self) -> None:
+        """Write model, optimiser and random numbers, so that a crash leaves the old or the new."""
+        self.model.save_pretrained(self.out)
+        self.chat.tokenizer.save_pretrained(self.out)
+        state = {
+            "config": asdict(self.config),
+            "update": self.update,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "rng": self.rng.bit_generator.state,
+        }
+        beside = self.out / "state.new"
+        torch.save(state, beside)
+        beside.replace(self.out / "state.pt")
+
+    def resume(self) -> bool:
+        """Go on from the folder's checkpoint; False if there is none.
+
+        Raises:
+            ValueError: It is of another configuration; the message says which.
+        """
+        path = self.out / "state.pt"
+        if not path.exists():
+            return False
+        state = torch.load(path, weights_only=False)
+        ours = asdict(self.config)
+        changed = [k for k in ours if k != "updates" and state["config"].get(k) != ours[k]]
+        if changed:
+            there = state["config"]
+            differences = ", ".join(f"{k}: {there.get(k)} there, {ours[k]} now" for k in changed)
+            raise ValueError(f"{self.out} holds another run ({differences}); choose another --out")
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.rng.bit_generator.state = state["rng"]
+        self.update = int(state["update"])
+        return True
+
+    def close(self) -> None:
+        """Free the environments."""
+        for env in self.envs:
+            env.close()
+
+    def _logps(self, model: Any, samples: Sequence[TurnSample], group: Sequence[int]) -> Any:
+        return token_logps(model, [samples[i] for i in group], self.config.temperature)
+
+
+def _lengths(
+    samples: Sequence[TurnSample], trajectory: np.ndarray, taught: np.ndarray
+) -> dict[int, int]:
+    """Return the number of reply tokens of each taught turn's trajectory."""
+    mask = torch.tensor([[len(samples[i].reply)] for i in taught])
+    totals = trajectory_lengths(mask, torch.tensor(trajectory[taught]))
+    return dict(zip(taught.tolist(), totals.tolist(), strict=True))
+
+
+def main(out: Path, config: Config) -> None:
+    """Make a training run, or go on with the one in the folder."""
+    if not config.model:
+        raise typer.BadParameter("give --model: a folder to start from, such as dpepo.sft makes")
+    if config.algorithm not in estimator_names():
+        raise typer.BadParameter(f"--algorithm must be one of {', '.join(estimator_names())}")
+    out.mkdir(parents=True, exist_ok=True)
+    trainer = Trainer(config, out)
+    try:
+        if trainer.resume():
+            typer.echo(f"Going on after update {trainer.update}.")
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    (out / "config.json").write_text(json.dumps(asdict(config), indent=2) + "\n")
+    bar = tqdm(total=config.updates, initial=trainer.update, unit="update", disable=None)
+    with (out / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        for row in trainer.run():
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            bar.update()
+            bar.set_postfix_str(f"won {row['won']:.2f}, kl {row['kl']:.3f}")
+            if row["kl"] > 1:
+                typer.echo("WARNING: far from the reference (KL > 1): lower --lr or raise --kl")
+    bar.close()
+    trainer.close()
+
+
+def command() -> typer.Typer:
+    """Return the command line, whose options are the fields of `Config`."""
+    described = dict(re.findall(r"^ {8}(\w+): (.+)$", Config.__doc__ or "", re.MULTILINE))
+    kinds = get_type_hints(Config)
+    kinds["weight_mode"] = str
+    options = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=Annotated[kinds[field.name], typer.Option(help=described[field.name])],
+        )
+        for field in fields(Config)
+    ]
+    folder = inspect.Parameter(
+        "out",
+        inspect.Parameter.KEYWORD_ONLY,
+        annotation=Annotated[Path, typer.Option(help="Folder of the run; a stopped one goes on.")],
+    )
+
+    def run(**given: Any) -> None:
+        main(given.pop("out"), Config(**given))
+
+    run.__doc__ = (
+        "Train a model by what its actions lead to.\n\n"
+        "Example: python -m dpepo.train --algorithm dpepo --model sft --out run"
+    )
+    run.__signature__ = inspect.Signature([folder, *options])  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in (folder, *options)}
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(run)
+    return app
+
+
+if __name__ == "__main__":
+    command()()
