@@ -36,7 +36,7 @@ class Recipe:
         minutes: Stop after as many minutes, with the schedule ended in time; None: no limit.
         batch: Turns of an update.
         lr: Greatest learning rate; it warms up over `warmup` updates and falls as a cosine.
-        warmup: Number of updates.
+        warmup: Number of updates, at most a tenth of all.
         prompt_weight: Weight of a prompt's tokens in the loss. A model from nothing learns to read
             by it.
         decay: Weight decay.
@@ -130,7 +130,7 @@ def train(model: Any, data: Sequence[Example], recipe: Recipe) -> Iterator[dict[
             if done >= 1:
                 model.eval()
                 return
-            warm = min(1.0, (update + 1) / recipe.warmup)
+            warm = min(1.0, (update + 1) / min(recipe.warmup, 1 + total // 10))
             rate = recipe.lr * warm * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * done)))
             for group in optimizer.param_groups:
                 group["lr"] = rate

@@ -262,8 +262,8 @@ class Trainer:
                 if not torch.isfinite(value):
                     torch.save([samples[i] for i in group], self.out / "bad_batch.pt")
                     raise FloatingPointError(
-                        f"update {self.update + 1}: the loss is {float(value.detach())}; the turns are in "
-                        f"{self.out / 'bad_batch.pt'}"
+                        f"update {self.update + 1}: the loss is {float(value.detach())}; the turns "
+                        f"are in {self.out / 'bad_batch.pt'}"
                     )
                 value.backward()  # type: ignore[no-untyped-call]
                 divergence += float(trajectory_mean(away.detach(), mask, size, trajectories))
