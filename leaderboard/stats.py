@@ -56,7 +56,10 @@ def wilson(successes: float, trials: float, z: float = Z95) -> Interval | None:
     shrink = 1 + z * z / trials
     middle = (rate + z * z / (2 * trials)) / shrink
     half = z / shrink * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials))
-    return Interval(max(0.0, middle - half), min(1.0, middle + half))
+    # At the ends the formula gives 0 and 1 but for rounding.
+    low = middle - half if successes > 0 else 0.0
+    high = middle + half if successes < trials else 1.0
+    return Interval(max(0.0, low), min(1.0, high))
 
 
 def clustered(outcomes: Sequence[Sequence[bool]], z: float = Z95) -> Interval | None:
