@@ -52,8 +52,7 @@ class TreasureHunt:
 
     def __init__(self, path: Path, n: int) -> None:
         self._envs = [textworld.start(str(path), INFOS) for _ in range(n)]
-        self.objective = self._envs[0].reset().objective
-        self.checkpoints = ()
+        self.objective, self.checkpoints = self._envs[0].reset().objective, ()
 
     def start(self) -> tuple[GameState, ...]:
         self._last = [env.reset() for env in self._envs]

@@ -20,7 +20,9 @@ __all__ = [
 ]
 
 # Entries of the environment's info that are about the whole episode.
-_OF_THE_EPISODE = ("task_id", "task_type", "split", "turn", "steps", "record", "diversity")
+_OF_THE_EPISODE = frozenset(
+    "task_id task_type split turn steps state_coverage checkpoint_coverage record diversity".split()
+)
 
 
 class ReplicaAgents(ParallelEnv[str, dict[str, str], str]):  # type: ignore[misc]

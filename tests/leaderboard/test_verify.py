@@ -104,7 +104,7 @@ def _win(row: dict[str, Any]) -> None:
         (lambda row: row["episode"].update(split="test"), "its split is 'test'"),
         (lambda row: row["episode"].update(n=3), "its n is 3"),
         (lambda row: row.update(task_id="coin-x/trap-y"), "is not among the tasks"),
-        (lambda row: row["replies"].append({"text": "hi", "issues": []}), "claims tokens_in"),
+        (lambda row: row["replies"].append({"texts": ["hi"], "issues": []}), "claims tokens_in"),
         (lambda row: row["texts"].update(task="Win."), "the sentence of the task"),
         (lambda row: row.pop("episode"), "line 3 is not a result"),
         (lambda row: row.update(schema=0), "expected a result of schema"),
