@@ -28,7 +28,7 @@ from leaderboard.protocol import make_env
 from parallel_envs import ParallelTextEnv
 
 OUT = Path(__file__).parent / "results" / "generation.json"
-N, TURNS, EPISODES, TOKENS = 4, 8, 32, 200
+N, TURNS, EPISODES, TOKENS = 4, 6, 16, 200
 BATCHES = (1, 8, 32)
 
 
@@ -59,7 +59,7 @@ def measure(back_end: str, model: Any, batch: int) -> dict[str, Any]:
     envs = [first] + [
         ParallelTextEnv(first.task_set.share(), N, max_turns=TURNS) for _ in range(batch - 1)
     ]
-    tasks = first.task_set.tasks[:: 134 // EPISODES][: EPISODES if batch > 1 else EPISODES // 4]
+    tasks = first.task_set.tasks[:: 134 // EPISODES][:EPISODES]
     start = time.perf_counter()
     results = list(play(envs, agent, tasks, seed=0))
     seconds = time.perf_counter() - start
@@ -135,6 +135,12 @@ shared machine of {os.cpu_count()} cores). The environments' share is their time
 time; while the model thinks about one half of the episodes, the other half is stepped.
 
 {lines}
+
+What it says: with a model this small the prompt of a thousand tokens and more is all the work, so on
+a CPU transformers gain nothing from batches (copying the growing cache even costs), while vLLM, which
+keeps prefixes, doubles its pace. The environments' share is above the 10 % aimed at: an episode of
+{TURNS} turns loads its game in about half a second, which is as long as such a model takes for its
+replies, and stepping in one process competes with generation for the interpreter.
 """
 
 
