@@ -136,11 +136,11 @@ time; while the model thinks about one half of the episodes, the other half is s
 
 {lines}
 
-What it says: with a model this small the prompt of a thousand tokens and more is all the work, so on
-a CPU transformers gain nothing from batches (copying the growing cache even costs), while vLLM, which
-keeps prefixes, doubles its pace. The environments' share is above the 10 % aimed at: an episode of
-{TURNS} turns loads its game in about half a second, which is as long as such a model takes for its
-replies, and stepping in one process competes with generation for the interpreter.
+What it says: with a model this small the prompt of a thousand tokens and more is all the work, so
+on a CPU transformers gain nothing from batches (copying the growing cache even costs), while vLLM,
+which keeps prefixes, doubles its pace. The environments' share is above the 10 % aimed at: an
+episode loads its game in about half a second, as long as such a model takes for its replies, and
+stepping in one process competes with generation for the interpreter.
 """
 
 
