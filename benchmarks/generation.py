@@ -140,7 +140,7 @@ What it says: with a model this small the prompt of a thousand tokens and more i
 on a CPU transformers gain nothing from batches (copying the growing cache even costs), while vLLM,
 which keeps prefixes, doubles its pace. The environments' share is above the 10 % aimed at: an
 episode loads its game in about half a second, as long as such a model takes for its replies, and
-stepping in one process competes with generation for the interpreter.
+stepping in one process may compete with generation for the interpreter (not measured apart).
 """
 
 
