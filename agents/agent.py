@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from agents.chat.model import ChatModel, Decoding, open_model
+from agents.registry import look_up
 from parallel_envs import Observation
 
 __all__ = ["Agent", "AgentError", "ModelOptions", "ModelReply", "View", "agent_names", "make_agent"]
@@ -164,16 +164,12 @@ def make_agent(name: str, options: ModelOptions | None = None, n: int = 1) -> Ag
         RandomAgent()
     """
     makers = {**_AGENTS, **_AGENTS_WITH_MODEL}
-    if name not in makers:
-        near = difflib.get_close_matches(name, makers, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
-        raise ValueError(f"no agent is called {name!r}{hint} There are: {', '.join(makers)}.")
+    module, _, attribute = look_up(name, makers, "agent").partition(":")
     if name in _SEQUENTIAL and n != 1:
         raise ValueError(
             f"agent {name!r} plays one replica, not {n}: give --n 1, or use best-of for attempts "
             "beside one another"
         )
-    module, _, attribute = makers[name].partition(":")
     maker = getattr(importlib.import_module(module), attribute)
     if name in _AGENTS:
         agent: Agent = maker()

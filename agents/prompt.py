@@ -5,7 +5,6 @@ A style puts a history into words, as a list of parts, which `agents.parts` cuts
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from agents.compact import compact
 from agents.history import History
 from agents.parts import MARK, Choices, Message, Pairs, Part, Prompt, Quote, fitted, quoted
+from agents.registry import look_up
 
 __all__ = [
     "SCIENCEWORLD_FORMS",
@@ -98,12 +98,7 @@ def style(name: str) -> Style:
         >>> style("react").window
         2
     """
-    if name not in STYLES:
-        near = difflib.get_close_matches(name, STYLES, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
-        known = ", ".join(STYLES)
-        raise ValueError(f"no prompt style is called {name!r}{hint} There are: {known}.")
-    return STYLES[name]
+    return look_up(name, STYLES, "prompt style")
 
 
 def render(

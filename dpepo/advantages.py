@@ -20,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from agents.registry import look_up
 from dpepo.weights import shape
 
 __all__ = [
@@ -303,13 +304,7 @@ def estimator(name: str) -> Estimator:
         >>> estimator("rloo")(rows).tolist()
         [1.0, -1.0]
     """
-    if name not in _ESTIMATORS:
-        near = difflib.get_close_matches(name, _ESTIMATORS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
-        raise ValueError(
-            f"no estimator is called {name!r}{hint} There are: {', '.join(_ESTIMATORS)}."
-        )
-    return _ESTIMATORS[name]
+    return look_up(name, _ESTIMATORS, "estimator")
 
 
 def _standardised(values: Floats, groups: Ints, std: bool) -> Floats:

@@ -21,6 +21,7 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from agents.chat.hf import prompt_tokens
 from dpepo.losses import log_probs
 from dpepo.tiny import tiny_model, tiny_tokenizer
 
@@ -72,9 +73,7 @@ def examples(turns: Sequence[dict[str, Any]], tokenizer: Any) -> list[Example]:
     """Return demonstrated turns in tokens."""
     found = []
     for turn in turns:
-        prompt = tokenizer.apply_chat_template(
-            turn["messages"], add_generation_prompt=True, return_dict=False
-        )
+        prompt = prompt_tokens(tokenizer, turn["messages"])
         reply = tokenizer(turn["reply"], add_special_tokens=False)["input_ids"]
         found.append(Example((*prompt, *reply, tokenizer.eos_token_id), len(prompt)))
     return found

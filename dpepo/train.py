@@ -30,7 +30,7 @@ from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agents.chat.hf import TransformersModel
-from agents.chat.model import Decoding
+from agents.chat.model import Decoding, DecodingMode
 from agents.chat_agent import ChatAgent
 from agents.prompt import style
 from dpepo.advantages import Rows, estimator, estimator_names
@@ -93,7 +93,7 @@ class Config:
     kl: float = 0.02
     clip: float = 0.2
     temperature: float = 1.0
-    mode: str = "admissible"
+    mode: DecodingMode = "admissible"
     max_tokens: int = 80
     batch: int = 64
     weight_mode: Mode = "code"
@@ -178,7 +178,7 @@ class Trainer:
         decoding = Decoding(
             temperature=config.temperature,
             max_tokens=config.max_tokens,
-            mode="admissible" if config.mode == "admissible" else "free",
+            mode=config.mode,
         )
         self.agent = ChatAgent(self.chat, style(config.prompt), decoding)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=config.lr, weight_decay=0.0)
@@ -346,8 +346,8 @@ def main(out: Path, config: Config) -> None:
     if config.algorithm not in estimator_names():
         raise typer.BadParameter(f"--algorithm must be one of {', '.join(estimator_names())}")
     out.mkdir(parents=True, exist_ok=True)
-    trainer = Trainer(config, out)
     try:
+        trainer = Trainer(config, out)
         if trainer.resume():
             typer.echo(f"Going on after update {trainer.update}.")
     except ValueError as error:
@@ -370,7 +370,7 @@ def command() -> typer.Typer:
     """Return the command line, whose options are the fields of `Config`."""
     described = dict(re.findall(r"^ {8}(\w+): (.+)$", Config.__doc__ or "", re.MULTILINE))
     kinds = get_type_hints(Config)
-    kinds["weight_mode"] = str
+    kinds["mode"] = kinds["weight_mode"] = str
     options = [
         inspect.Parameter(
             field.name,

@@ -50,14 +50,14 @@ class Played(NamedTuple):
 
     task_id: str
     task_type: str
-    won: bool | None
-    score: float | None
-    ended: str | None
-    error: str | None
-    cost: Cost
-    invalid: int
     seconds: Mapping[str, float]
     diversity: Mapping[str, float | None]
+    error: str | None
+    won: bool | None = None
+    score: float | None = None
+    ended: str | None = None
+    cost: Cost = Cost(0, 0, None)
+    invalid: int = 0
     done_and_score: bool = False
     done_and_rise: bool = False
     form_issues: int | None = None
@@ -72,18 +72,7 @@ class Played(NamedTuple):
         """Keep what a report needs of a result."""
         episode = result.episode
         if episode is None:
-            return cls(
-                result.task_id,
-                result.task_type,
-                None,
-                None,
-                None,
-                result.error,
-                Cost(0, 0, None),
-                0,
-                result.seconds,
-                {},
-            )
+            return cls(result.task_id, result.task_type, result.seconds, {}, result.error)
         done_and_score = done_and_rise = False
         before = (0.0,) * episode.n
         for turn in episode.turns:

@@ -6,10 +6,10 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from agents import Agent, ModelOptions, agent_names, make_agent
-from agents.chat.model import Decoding, ModelError
+from agents.chat.model import Decoding, DecodingMode, ModelError
 from leaderboard.board import Played, group, label, row
 from leaderboard.play import play
 from leaderboard.protocol import ENVIRONMENTS, Protocol, choose_tasks, make_env
@@ -174,7 +174,7 @@ def run(
         raise typer.Exit(1)
 
 
-def _mode(text: str) -> Literal["free", "admissible"]:
+def _mode(text: str) -> DecodingMode:
     if text == "free":
         return "free"
     if text == "admissible":

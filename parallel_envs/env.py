@@ -156,10 +156,10 @@ class ParallelTextEnv(gymnasium.Env[Observation, tuple[str, ...]]):
         self._steps = 0
         self._best = 0.0
         assert self._game is not None
-        start = states[0]
-        self._checkpoints = tuple(c for c in self._game.checkpoints if c not in start.reached)
-        self._reached = [start.reached] * self.n
-        self._visited = {start.state_key}
+        reached = self._start.reached
+        self._checkpoints = tuple(c for c in self._game.checkpoints if c not in reached)
+        self._reached = [reached] * self.n
+        self._visited = {self._start.state_key}
         self._over = ""
         nobody = np.zeros(self.n, dtype=bool)
         return self._observation(), self._info(nobody, nobody, nobody, nobody)

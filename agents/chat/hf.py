@@ -28,7 +28,7 @@ from transformers import (
 from agents.chat.grammar import TokenGrammar
 from agents.chat.model import Decoding, Generation, Message, ModelError, Request
 
-__all__ = ["TransformersModel", "fingerprint"]
+__all__ = ["TransformersModel", "fingerprint", "prompt_tokens"]
 
 
 class TransformersModel:
@@ -133,14 +133,7 @@ class TransformersModel:
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """Return the tokens of a prompt, up to where the reply begins."""
-        if self.tokenizer.chat_template is None:
-            text = "\n\n".join(f"{m['role']}: {m['content']}" for m in messages) + "\n\nassistant:"
-            return list(self.tokenizer(text)["input_ids"])
-        return list(
-            self.tokenizer.apply_chat_template(
-                list(messages), add_generation_prompt=True, return_dict=False
-            )
-        )
+        return prompt_tokens(self.tokenizer, messages)
 
     @cached_property
     def _plain(self) -> list[int]:
@@ -260,6 +253,16 @@ def _load(name: str, dtype: str) -> Any:
 
         return AutoPeftModelForCausalLM.from_pretrained(name, dtype=dtype)
     return AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
+
+
+def prompt_tokens(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
+    """Return a chat in tokens, up to where the reply begins."""
+    if tokenizer.chat_template is None:
+        text = "\n\n".join(f"{m['role']}: {m['content']}" for m in messages) + "\n\nassistant:"
+        return list(tokenizer(text)["input_ids"])
+    return list(
+        tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, return_dict=False)
+    )
 
 
 def fingerprint(folder: Path) -> str:

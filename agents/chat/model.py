@@ -10,9 +10,19 @@ from typing import Any, Literal, Protocol
 
 from agents.chat.grammar import Grammar
 
-__all__ = ["ChatModel", "Decoding", "Generation", "Message", "ModelError", "Request", "open_model"]
+__all__ = [
+    "ChatModel",
+    "Decoding",
+    "DecodingMode",
+    "Generation",
+    "Message",
+    "ModelError",
+    "Request",
+    "open_model",
+]
 
 Message = dict[str, str]  # {"role": …, "content": …}
+DecodingMode = Literal["free", "admissible"]
 
 
 class ModelError(Exception):
@@ -35,7 +45,7 @@ class Decoding:
     temperature: float = 0.0
     top_p: float = 1.0
     max_tokens: int = 512
-    mode: Literal["free", "admissible"] = "free"
+    mode: DecodingMode = "free"
     think: int = 0
 
     def __post_init__(self) -> None:

@@ -130,11 +130,10 @@ class World:
         valid = dict.fromkeys(self._server.lines(self._java.getValidActionObjectCombinations()))
         valid.pop(RESET_TASK, None)
         progress = str(self._java.getGoalProgressStr())
-        completed = bool(self._java.getCompleted())
         return Snapshot(
             text=text,
             score=score,
-            completed=completed,
+            completed=bool(self._java.getCompleted()),
             valid_actions=tuple(valid),
             asks=asks,
             key=_key(str(self._universe.toJSON()), progress, text if asks else ""),
