@@ -139,12 +139,14 @@ _AGENTS_WITH_MODEL = {
     "parallel": "agents.chat_agent:parallel",
     "best-of": "agents.chat_agent:best_of",
 }
+# With a model of their own, unless they are given another.
+_TRAINED_AGENTS = {name: f"agents.trained:{name}" for name in ("sft", "grpo", "gigpo", "dpepo")}
 _SEQUENTIAL = {"react"}
 
 
 def agent_names() -> tuple[str, ...]:
     """Return the names that `make_agent` knows."""
-    return (*_AGENTS, *_AGENTS_WITH_MODEL)
+    return (*_AGENTS, *_AGENTS_WITH_MODEL, *_TRAINED_AGENTS)
 
 
 def make_agent(name: str, options: ModelOptions | None = None, n: int = 1) -> Agent:
@@ -152,7 +154,8 @@ def make_agent(name: str, options: ModelOptions | None = None, n: int = 1) -> Ag
 
     Args:
         name: One of `agent_names`.
-        options: Model, decoding and prompt, for the agents that need a model.
+        options: Model, decoding and prompt, for the agents that need a model. Trained agents have
+            their own, and play with another if it is given.
         n: Number of replicas that it is to play.
 
     Raises:
@@ -163,7 +166,7 @@ def make_agent(name: str, options: ModelOptions | None = None, n: int = 1) -> Ag
         >>> make_agent("random")
         RandomAgent()
     """
-    makers = {**_AGENTS, **_AGENTS_WITH_MODEL}
+    makers = {**_AGENTS, **_AGENTS_WITH_MODEL, **_TRAINED_AGENTS}
     module, _, attribute = look_up(name, makers, "agent").partition(":")
     if name in _SEQUENTIAL and n != 1:
         raise ValueError(
@@ -173,7 +176,7 @@ def make_agent(name: str, options: ModelOptions | None = None, n: int = 1) -> Ag
     maker = getattr(importlib.import_module(module), attribute)
     if name in _AGENTS:
         agent: Agent = maker()
-    elif options is None:
+    elif options is None and name in _AGENTS_WITH_MODEL:
         raise ValueError(f"agent {name!r} needs a model, for example --model smollm2")
     else:
         agent = maker(options)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from agents.agent import Agent, AgentError, View
 from agents.notebook import VERBS, Notebook, kind
 
-__all__ = ["SearcherAgent", "choose"]
+__all__ = ["SearcherAgent", "choose", "reason"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,26 @@ def choose(notebook: Notebook, admissible: Sequence[Sequence[str]]) -> tuple[str
         steps = (action, f"open {place}", f"go to {place}", f"examine {place}")
         joint.append(next((step for step in steps if step in actions), ""))
     return tuple(joint)
+
+
+def reason(notebook: Notebook) -> str:
+    """Return in a few words what the replica that has come furthest is up to.
+
+    Example:
+        >>> reason(Notebook.start("put a hot potato in fridge.", "a fridge 1, a microwave 1", 4))
+        'find potato'
+    """
+    goal = notebook.goal
+    holding = [hand for hand in notebook.hands if hand.held]
+    if ready := next(
+        (hand for hand in holding if not goal.tool or hand.held in hand.treated), None
+    ):
+        return f"{'look at' if goal.look else 'put'} {ready.held}"
+    if holding:
+        return f"{VERBS[goal.tool or '']} {holding[0].held}"
+    moved = {item for hand in notebook.hands for item in hand.moved}
+    loose = [o for o in sorted(notebook.seen) if kind(o) == goal.item and o not in moved]
+    return f"take {loose[0]}" if loose else f"find {goal.item}"
 
 
 def _errand(notebook: Notebook, replica: int) -> tuple[str, str] | None:

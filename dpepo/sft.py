@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
-
-# Threads that spin while they wait make a busy machine several times slower.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import numpy as np
 import torch
@@ -23,7 +19,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agents.chat.hf import prompt_tokens
 from dpepo.losses import log_probs
-from dpepo.tiny import tiny_model, tiny_tokenizer
+from dpepo.policy import arithmetic
+from dpepo.tiny import alfworld_words, tiny_model, tiny_tokenizer
 
 __all__ = ["Example", "Recipe", "batches", "examples", "loss", "train"]
 
@@ -133,7 +130,7 @@ def train(model: Any, data: Sequence[Example], recipe: Recipe) -> Iterator[dict[
             rate = recipe.lr * warm * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * done)))
             for group in optimizer.param_groups:
                 group["lr"] = rate
-            with torch.autocast(model.device.type, dtype=torch.bfloat16):
+            with arithmetic(model.device.type, "bfloat16"):
                 value, replies = loss(model, batch, recipe.prompt_weight)
             optimizer.zero_grad(set_to_none=True)
             value.backward()  # type: ignore[no-untyped-call]
@@ -182,7 +179,7 @@ def main(
         texts = (
             text for turn in turns for text in (turn["messages"][-1]["content"], turn["reply"])
         )
-        tokenizer: Any = tiny_tokenizer(texts)
+        tokenizer: Any = tiny_tokenizer(texts, alfworld_words())
         learner = tiny_model(tokenizer, layers=layers, width=width, seed=seed)
     else:
         tokenizer = AutoTokenizer.from_pretrained(model)

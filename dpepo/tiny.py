@@ -10,7 +10,9 @@ import torch
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-__all__ = ["tiny_model", "tiny_tokenizer"]
+from parallel_envs.alfworld.package import import_alfworld
+
+__all__ = ["alfworld_words", "tiny_model", "tiny_tokenizer"]
 
 _SPECIAL = ("<|pad|>", "<|end|>", "<|unknown|>", "<|user|>", "<|reply|>")
 # A tag, a word, a number or a mark is a token.
@@ -23,6 +25,19 @@ _TEMPLATE = (
     "{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|reply|>{% endif %}"
 )
+
+
+def alfworld_words() -> list[str]:
+    """Return the words that actions and prompts of any ALFWorld game can hold.
+
+    Example:
+        >>> {"cellphone", "microwave", "heat", "27"} <= set(alfworld_words())
+        True
+    """
+    objects = [name.lower() for name in import_alfworld("gen.constants").OBJECTS]
+    verbs = "go to take from move open close use heat cool clean slice with examine look inventory"
+    states = "at start closed holds done failed put in goal seen target tool new none hot two env"
+    return [*objects, *verbs.split(), *states.split(), *map(str, range(1, 61))]
 
 
 def tiny_tokenizer(texts: Iterable[str], words: Sequence[str] = ()) -> PreTrainedTokenizerFast:

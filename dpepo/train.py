@@ -7,10 +7,8 @@ GRPO, GiGPO, DPEPO and RLOO differ in the advantage alone.
 
 from __future__ import annotations
 
-import copy
 import inspect
 import json
-import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -18,28 +16,25 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-# Threads that spin while they wait make a busy machine several times slower.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
 import gymnasium
 import numpy as np
 import torch
 import typer
-from torch import Tensor
 from tqdm import tqdm
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agents.chat.hf import TransformersModel
 from agents.chat.model import Decoding, DecodingMode
 from agents.chat_agent import ChatAgent
 from agents.prompt import style
 from dpepo.advantages import Rows, estimator, estimator_names
+from dpepo.curves import Curves, alarms
 from dpepo.losses import kl_loss, policy_loss, trajectory_lengths, trajectory_mean
+from dpepo.policy import Policy, Precision, arithmetic
 from dpepo.rollout import Played, TurnSample, rollout
 from dpepo.weights import Mode, WeightConfig
 from parallel_envs import ParallelTextEnv
 
-__all__ = ["Config", "Trainer", "command", "main", "rows_of", "token_logps"]
+__all__ = ["Config", "Trainer", "command", "main", "rows_of"]
 
 ENVIRONMENTS = {"alfworld": "ParallelALFWorld-v0", "scienceworld": "ParallelScienceWorld-v0"}
 
@@ -58,14 +53,18 @@ class Config:
         max_turns: Turn limit of an episode.
         tasks: Tasks of an update.
         group: Attempts at each task.
-        updates: Number of updates.
+        updates: Greatest number of updates.
+        env_steps: Stop after the update in which as many steps of replicas were taken; 0: no limit.
         steps: Optimiser steps of an update, each over all of its turns.
         micro: Turns of a micro-batch; it changes nothing but memory.
+        lora: Rank of a LoRA adapter on all linear layers; 0 trains all weights.
+        precision: What passes compute in, bfloat16 or float32; weights are kept in float32.
         lr: Learning rate.
         kl: Weight of the KL term.
         clip: How far a ratio may go from 1.
         temperature: Of the rollouts.
         mode: Decoding of the rollouts.
+        think: In mode admissible: greatest number of tokens of reasoning.
         max_tokens: Greatest length of a reply.
         batch: Episodes that are played beside one another.
         weight_mode: How DPEPO's counts are put together.
@@ -87,13 +86,17 @@ class Config:
     tasks: int = 16
     group: int = 8
     updates: int = 30
-    steps: int = 2
+    env_steps: int = 0
+    steps: int = 1
     micro: int = 64
-    lr: float = 1e-4
+    lora: int = 0
+    precision: Precision = "bfloat16"
+    lr: float = 3e-4
     kl: float = 0.02
     clip: float = 0.2
     temperature: float = 1.0
     mode: DecodingMode = "admissible"
+    think: int = 8
     max_tokens: int = 80
     batch: int = 64
     weight_mode: Mode = "code"
@@ -119,50 +122,6 @@ def rows_of(played: Sequence[Played]) -> Rows:
     )
 
 
-def token_logps(
-    model: Any, samples: Sequence[TurnSample], temperature: float
-) -> tuple[Tensor, Tensor]:
-    """Return log π of the replies' tokens among those that could have come, and which are tokens.
-
-    Where the grammar left one token only, log π is 0 and there is nothing to learn.
-
-    Args:
-        model: The policy.
-        samples: B turns.
-        temperature: Of the rollout.
-
-    Returns:
-        Two tensors of the shape (B, T), T the longest reply.
-    """
-    width = max(len(s.prompt) + len(s.reply) for s in samples)
-    longest = max(len(s.reply) for s in samples)
-    tokens = torch.zeros(len(samples), width, dtype=torch.long)
-    attention = torch.zeros(len(samples), width, dtype=torch.long)
-    places = torch.zeros(len(samples), longest, dtype=torch.long)
-    mask = torch.zeros(len(samples), longest, dtype=torch.bool)
-    for row, s in enumerate(samples):
-        size, begin = len(s.prompt) + len(s.reply), len(s.prompt)
-        tokens[row, :size] = torch.tensor((*s.prompt, *s.reply))
-        attention[row, :size] = 1
-        places[row, : len(s.reply)] = torch.arange(begin, size)
-        mask[row, : len(s.reply)] = True
-    tokens, attention, places, mask = (
-        t.to(model.device) for t in (tokens, attention, places, mask)
-    )
-    logits = model(input_ids=tokens, attention_mask=attention).logits
-    before = (places - 1).clamp(min=0)[..., None].expand(-1, -1, logits.shape[-1])
-    chosen = logits.gather(1, before).float() / temperature
-    barred = torch.zeros_like(chosen, dtype=torch.bool)
-    for row, s in enumerate(samples):
-        for place, allowed in enumerate(s.allowed):
-            if allowed is not None:
-                barred[row, place] = True
-                barred[row, place, list(allowed)] = False
-    logp = chosen.masked_fill(barred, -torch.inf).log_softmax(-1)
-    picked = logp.gather(-1, tokens.gather(1, places)[..., None])[..., 0]
-    return torch.where(mask, picked, 0.0), mask
-
-
 class Trainer:
     """A training run: its model, its reference, its random numbers, and its folder."""
 
@@ -171,19 +130,23 @@ class Trainer:
         self.weights = WeightConfig(
             config.alpha, config.omega, config.gamma, config.beta, mode=config.weight_mode
         )
-        tokenizer = AutoTokenizer.from_pretrained(config.model)
-        self.model: Any = AutoModelForCausalLM.from_pretrained(config.model, dtype="float32")
-        self.reference: Any = copy.deepcopy(self.model).eval().requires_grad_(False)  # type: ignore[no-untyped-call]
-        self.chat = TransformersModel.of(self.model, tokenizer, batch_size=config.batch)
+        torch.manual_seed(config.seed)  # of an adapter's first weights
+        self.policy = Policy(config.model, config.lora, config.precision)
+        self.chat = TransformersModel.of(
+            self.policy.model, self.policy.tokenizer, batch_size=config.batch
+        )
         decoding = Decoding(
             temperature=config.temperature,
             max_tokens=config.max_tokens,
             mode=config.mode,
+            think=config.think if config.mode == "admissible" else 0,
         )
         self.agent = ChatAgent(self.chat, style(config.prompt), decoding)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=config.lr, weight_decay=0.0)
+        self.optimizer = torch.optim.AdamW(
+            list(self.policy.learning.values()), lr=config.lr, weight_decay=0.0
+        )
         self.rng = np.random.default_rng(config.seed)
-        self.update = 0
+        self.update = self.env_steps = 0
         first = gymnasium.make(
             ENVIRONMENTS[config.env],
             n=config.n,
@@ -199,30 +162,38 @@ class Trainer:
 
     def run(self) -> Iterator[dict[str, float]]:
         """Make every update that is still missing, and yield what each came to."""
-        while self.update < self.config.updates:
+        while not self.finished:
             start = time.perf_counter()
             played = self.play()
             middle = time.perf_counter()
             learned = self.learn(played)
             self.update += 1
+            self.env_steps += sum(p.episode.steps for p in played)
             row = {
                 "update": self.update,
+                "env_steps": self.env_steps,
                 **self.described(played),
                 **learned,
                 "rollout_seconds": middle - start,
                 "learn_seconds": time.perf_counter() - middle,
             }
-            if self.update % self.config.save_every == 0 or self.update == self.config.updates:
+            if self.update % self.config.save_every == 0 or self.finished:
                 self.save()
             yield row
+
+    @property
+    def finished(self) -> bool:
+        """Whether all updates or all environment steps are done."""
+        config = self.config
+        return self.update >= config.updates or 0 < config.env_steps <= self.env_steps
 
     def play(self) -> list[Played]:
         """Draw the tasks of an update and attempt each `group` times."""
         tasks = self.envs[0].task_set.tasks
         drawn = self.rng.choice(len(tasks), size=self.config.tasks, replace=False)
         chosen = [tasks[i] for i in drawn for _ in range(self.config.group)]
-        self.model.eval()
-        return rollout(self.envs, self.agent, chosen, self.rng, self.weights)
+        with torch.no_grad(), arithmetic(self.policy.device, self.config.precision):
+            return rollout(self.envs, self.agent, chosen, self.rng, self.weights)
 
     def learn(self, played: Sequence[Played]) -> dict[str, float]:
         """Take the optimiser steps of an update."""
@@ -232,25 +203,26 @@ class Trainer:
         samples = [turn for p in played for turn in p.turns]
         taught = np.flatnonzero(advantages != 0)  # the others would add nothing but the KL term
         if not len(taught):
-            return {"kl": 0.0, "taught": 0.0}
+            return {"taught": 0.0}
         trajectories = len(set(rows.trajectory[taught].tolist()))
         lengths = _lengths(samples, rows.trajectory, taught)
         order = sorted(taught.tolist(), key=lambda i: len(samples[i].prompt))
         groups = [order[i : i + config.micro] for i in range(0, len(order), config.micro)]
-        self.model.train()
-        with torch.no_grad():
-            old = [self._logps(self.model, samples, group)[0] for group in groups]
-            known = [self._logps(self.reference, samples, group)[0] for group in groups]
-        divergence = norm = 0.0
-        for _ in range(config.steps):
+        known = [self.policy.reference_logps(_of(samples, g), config.temperature) for g in groups]
+        old: list[torch.Tensor] = []
+        totals = np.zeros(2)
+        norm = 0.0
+        for step in range(config.steps):
             self.optimizer.zero_grad(set_to_none=True)
-            divergence = 0.0
-            for group, before, reference in zip(groups, old, known, strict=True):
-                logp, mask = self._logps(self.model, samples, group)
+            totals[:] = 0
+            for number, (group, reference) in enumerate(zip(groups, known, strict=True)):
+                logp, mask, spread = self.policy.logps(_of(samples, group), config.temperature)
+                if step == 0:
+                    old.append(logp.detach())  # it is the policy that played
                 advantage = torch.tensor(advantages[group], dtype=torch.float32)
                 terms = policy_loss(
                     logp,
-                    before,
+                    old[number],
                     advantage.to(logp.device),
                     mask,
                     eps_low=config.clip,
@@ -260,16 +232,22 @@ class Trainer:
                 size = torch.tensor([lengths[i] for i in group], device=logp.device)
                 value = trajectory_mean(terms + config.kl * away, mask, size, trajectories)
                 if not torch.isfinite(value):
-                    torch.save([samples[i] for i in group], self.out / "bad_batch.pt")
+                    torch.save(_of(samples, group), self.out / "bad_batch.pt")
                     raise FloatingPointError(
                         f"update {self.update + 1}: the loss is {float(value.detach())}; the turns "
                         f"are in {self.out / 'bad_batch.pt'}"
                     )
                 value.backward()  # type: ignore[no-untyped-call]
-                divergence += float(trajectory_mean(away.detach(), mask, size, trajectories))
-            norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0))
+                for i, seen in enumerate((away.detach(), spread)):
+                    totals[i] += float(trajectory_mean(seen, mask, size, trajectories))
+            norm = float(torch.nn.utils.clip_grad_norm_(self.policy.learning.values(), 1.0))
             self.optimizer.step()
-        return {"kl": divergence, "grad_norm": norm, "taught": len(taught) / len(samples)}
+        return {
+            "kl": float(totals[0]),
+            "entropy": float(totals[1]),
+            "grad_norm": norm,
+            "taught": len(taught) / len(samples),
+        }
 
     def described(self, played: Sequence[Played]) -> dict[str, float]:
         """Return what the episodes of an update came to."""
@@ -280,18 +258,20 @@ class Trainer:
             "turns": len(turns) / len(played),
             "steps": float(np.mean([p.episode.steps for p in played])),
             "weight": float(np.mean([turn.weight for turn in turns])),
+            "acting": float(np.mean([any(t.actions) for p in played for t in p.episode.turns])),
             "tokens_in": float(sum(len(turn.prompt) for turn in turns)),
             "tokens_out": float(sum(len(turn.reply) for turn in turns)),
         }
 
     def save(self) -> None:
         """Write model, optimiser and random numbers, so that a crash leaves the old or the new."""
-        self.model.save_pretrained(self.out)
+        self.policy.model.save_pretrained(self.out)
         self.chat.tokenizer.save_pretrained(self.out)
         state = {
             "config": asdict(self.config),
             "update": self.update,
-            "model": self.model.state_dict(),
+            "env_steps": self.env_steps,
+            "weights": self.policy.learning,
             "optimizer": self.optimizer.state_dict(),
             "rng": self.rng.bit_generator.state,
         }
@@ -310,15 +290,16 @@ class Trainer:
             return False
         state = torch.load(path, weights_only=False)
         ours = asdict(self.config)
-        changed = [k for k in ours if k != "updates" and state["config"].get(k) != ours[k]]
+        longer = ("updates", "env_steps")
+        changed = [k for k in ours if k not in longer and state["config"].get(k) != ours[k]]
         if changed:
             there = state["config"]
             differences = ", ".join(f"{k}: {there.get(k)} there, {ours[k]} now" for k in changed)
             raise ValueError(f"{self.out} holds another run ({differences}); choose another --out")
-        self.model.load_state_dict(state["model"])
+        self.policy.load(state["weights"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.rng.bit_generator.state = state["rng"]
-        self.update = int(state["update"])
+        self.update, self.env_steps = int(state["update"]), int(state["env_steps"])
         return True
 
     def close(self) -> None:
@@ -326,8 +307,9 @@ class Trainer:
         for env in self.envs:
             env.close()
 
-    def _logps(self, model: Any, samples: Sequence[TurnSample], group: Sequence[int]) -> Any:
-        return token_logps(model, [samples[i] for i in group], self.config.temperature)
+
+def _of(samples: Sequence[TurnSample], chosen: Sequence[int]) -> list[TurnSample]:
+    return [samples[i] for i in chosen]
 
 
 def _lengths(
@@ -353,16 +335,16 @@ def main(out: Path, config: Config) -> None:
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     (out / "config.json").write_text(json.dumps(asdict(config), indent=2) + "\n")
+    curves = Curves(out, trainer.update)
     bar = tqdm(total=config.updates, initial=trainer.update, unit="update", disable=None)
-    with (out / "metrics.jsonl").open("a", encoding="utf-8") as file:
-        for row in trainer.run():
-            file.write(json.dumps(row) + "\n")
-            file.flush()
-            bar.update()
-            bar.set_postfix_str(f"won {row['won']:.2f}, kl {row['kl']:.3f}")
-            if row["kl"] > 1:
-                typer.echo("WARNING: far from the reference (KL > 1): lower --lr or raise --kl")
+    for row in trainer.run():
+        curves.add(row)
+        bar.update()
+        bar.set_postfix_str(f"won {row['won']:.2f}, {row['env_steps']} steps")
+        for alarm in alarms(curves.rows):
+            tqdm.write(f"WARNING after update {row['update']}: {alarm}")
     bar.close()
+    curves.close()
     trainer.close()
 
 
@@ -370,7 +352,7 @@ def command() -> typer.Typer:
     """Return the command line, whose options are the fields of `Config`."""
     described = dict(re.findall(r"^ {8}(\w+): (.+)$", Config.__doc__ or "", re.MULTILINE))
     kinds = get_type_hints(Config)
-    kinds["mode"] = kinds["weight_mode"] = str
+    kinds["mode"] = kinds["weight_mode"] = kinds["precision"] = str
     options = [
         inspect.Parameter(
             field.name,

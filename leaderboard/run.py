@@ -148,7 +148,8 @@ def run(
         raise typer.BadParameter(str(error)) from error
     rows = []
     try:
-        for _ in range(1, min(batch or (16 if model else 1), len(tasks))):
+        asks = any(player.overlaps for player in players.values())
+        for _ in range(1, min(batch or (16 if asks else 1), len(tasks))):
             envs.append(ParallelTextEnv(made.task_set.share(), n, max_turns=max_turns))
         for name, player in players.items():
             protocol = Protocol.of(name, env, made, seed, tasks, player.settings)

@@ -109,7 +109,8 @@ class TokenGrammar:
 
     Args:
         grammar: What the reply may be.
-        encode: Returns the tokens of a text, without special ones.
+        encode: Returns the tokens of a text, without special ones; none for a text that they
+            cannot spell, which is no option then.
         plain: The tokens that hold no ``<`` and end nothing, for free text.
         end: The token that ends a reply.
     """
@@ -164,6 +165,7 @@ class TokenGrammar:
             if isinstance(current, Free):
                 self._free = current  # never after a part that may be left out
                 return
-            self._options += [(self._encode(o), number + 1) for o in current.options]
+            spelled = ((self._encode(option), number + 1) for option in current.options)
+            self._options += [(tokens, after) for tokens, after in spelled if tokens]
             if not current.optional:
                 return

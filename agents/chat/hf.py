@@ -84,6 +84,8 @@ class TransformersModel:
         ends = model.generation_config.eos_token_id
         self._ends = list(ends) if isinstance(ends, list) else [ends or tokenizer.eos_token_id]
         self._encode = lru_cache(maxsize=1 << 16)(self._spell)
+        # A prompt is counted, played and, in training, learned from.
+        self._tokens = lru_cache(maxsize=1 << 12)(self._tokenised)
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -133,7 +135,7 @@ class TransformersModel:
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """Return the tokens of a prompt, up to where the reply begins."""
-        return prompt_tokens(self.tokenizer, messages)
+        return list(self._tokens(tuple((m["role"], m["content"]) for m in messages)))
 
     @cached_property
     def _plain(self) -> list[int]:
@@ -151,8 +153,14 @@ class TransformersModel:
             return None
         return TokenGrammar(request.grammar, self._encode, self._plain, self._ends[0])
 
+    def _tokenised(self, messages: tuple[tuple[str, str], ...]) -> tuple[int, ...]:
+        chat: list[Message] = [{"role": role, "content": content} for role, content in messages]
+        return tuple(prompt_tokens(self.tokenizer, chat))
+
     def _spell(self, text: str) -> tuple[int, ...]:
-        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        tokens = tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        unknown = self.tokenizer.unk_token_id
+        return () if unknown in tokens else tokens
 
     @torch.inference_mode()
     def _generate(

@@ -12,6 +12,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from agents.chat.hf import TransformersModel
 from agents.chat.model import Decoding
 from agents.chat_agent import ChatAgent
 from agents.prompt import style
@@ -19,7 +20,8 @@ from agents.reply import parse_reply
 from dpepo import demonstrate, sft
 from dpepo.rollout import rollout
 from dpepo.tiny import tiny_model, tiny_tokenizer
-from dpepo.train import Config, Trainer, command, rows_of, token_logps
+from dpepo.policy import Policy, token_logps
+from dpepo.train import Config, Trainer, command, rows_of
 from dpepo.weights import WeightConfig, episode_weights
 from parallel_envs.episode import replay
 from tests.engines import make
@@ -69,6 +71,8 @@ def small(folder: Path, **changes: Any) -> Config:
         group=3,
         updates=2,
         batch=3,
+        precision="float32",
+        lr=1e-4,
     )
     return replace(config, **changes)
 
@@ -157,12 +161,11 @@ def test_a_rollout_does_not_depend_on_how_many_run_beside_one_another(folder: Pa
 
 def test_log_probabilities_are_those_of_the_draw(trainer: Trainer) -> None:
     samples = [turn for p in trainer.play()[:2] for turn in p.turns]
-    trainer.model.eval()
     with torch.no_grad():
-        logp, mask = token_logps(trainer.model, samples, 1.0)
+        logp, mask, _ = token_logps(trainer.policy.model, samples, 1.0)
         for row, sample in enumerate(samples):
             tokens = torch.tensor([(*sample.prompt, *sample.reply)])
-            logits = trainer.model(tokens).logits[0, len(sample.prompt) - 1 : -1]
+            logits = trainer.policy.model(tokens).logits[0, len(sample.prompt) - 1 : -1]
             for place, (token, allowed) in enumerate(
                 zip(sample.reply, sample.allowed, strict=True)
             ):
@@ -202,7 +205,7 @@ def test_an_update_makes_what_won_likelier(trainer: Trainer, algorithm: str) -> 
             t for p in played for t in p.turns if (sum(x.reward for x in p.turns) > 0) == wins
         ]
         with torch.no_grad():
-            return float(token_logps(trainer.model, chosen, 1.0)[0].sum() / len(chosen))
+            return float(token_logps(trainer.policy.model, chosen, 1.0)[0].sum() / len(chosen))
 
     before = likelihood(True) - likelihood(False)
     learned = trainer.learn(played)
@@ -215,7 +218,7 @@ def test_micro_batches_change_nothing(folder: Path, tmp_path: Path) -> None:
     for micro in (2, 100):
         made = Trainer(small(folder, micro=micro), tmp_path)
         made.learn(_pretend(made))
-        weights.append(torch.cat([p.detach().flatten() for p in made.model.parameters()]))
+        weights.append(torch.cat([p.detach().flatten() for p in made.policy.model.parameters()]))
         made.close()
     assert torch.allclose(*weights, atol=2e-5)
 
@@ -233,20 +236,71 @@ def test_a_stopped_run_goes_on_exactly(folder: Path, tmp_path: Path) -> None:
     assert second.resume()
     again = list(second.run())
     second.close()
-    keys = ("update", "won", "turns", "steps", "tokens_out", "kl", "taught")
-    assert [{k: row[k] for k in keys} for row in again] == [
-        {k: row[k] for k in keys} for row in rows[1:]
-    ]
-    for one, other in zip(whole.model.parameters(), second.model.parameters(), strict=True):
+    def timeless(row: dict[str, float]) -> dict[str, float]:
+        return {name: value for name, value in row.items() if "seconds" not in name}
+
+    assert [timeless(row) for row in again] == [timeless(row) for row in rows[1:]]
+    for one, other in zip(whole.policy.model.parameters(), second.policy.model.parameters(), strict=True):
         assert torch.equal(one, other)
     with pytest.raises(ValueError, match=r"lr: 0.0001 there, 0.5 now"):
         Trainer(small(folder, updates=3, save_every=1, lr=0.5), tmp_path / "parts").resume()
 
 
+def test_an_adapter_learns_and_its_base_does_not(folder: Path, tmp_path: Path) -> None:
+    made = Trainer(small(folder, lora=4, save_every=1), tmp_path)
+    names = set(made.policy.learning)
+    assert names
+    assert all("lora" in name for name in names)
+    before = {name: p.detach().clone() for name, p in made.policy.model.named_parameters()}
+    played = _pretend(made)
+    samples = [turn for p in played for turn in p.turns]
+    start = made.policy.reference_logps(samples, 1.0)
+    learned = made.learn(played)
+    assert learned["kl"] == pytest.approx(0.0, abs=1e-6)  # an adapter begins with no effect
+    for name, parameter in made.policy.model.named_parameters():
+        assert torch.equal(parameter, before[name]) != ("lora_B" in name)
+    assert torch.equal(made.policy.reference_logps(samples, 1.0), start)
+    made.update = 1
+    made.save()
+    again = Trainer(small(folder, lora=4, save_every=1), tmp_path)
+    assert again.resume()
+    for name, parameter in again.policy.learning.items():
+        assert torch.equal(parameter, made.policy.learning[name])
+    for each in (made, again):
+        each.close()
+    played_back = TransformersModel(str(tmp_path))
+    with torch.no_grad():
+        there = token_logps(played_back.model, samples[:2], 1.0)[0]
+        here = token_logps(again.policy.model, samples[:2], 1.0)[0]
+    assert torch.allclose(there, here, atol=1e-5)
+
+
+def test_a_run_stops_when_its_steps_are_spent(folder: Path, tmp_path: Path) -> None:
+    made = Trainer(small(folder, updates=9, env_steps=20), tmp_path)
+    rows = list(made.run())
+    made.close()
+    assert rows[-1]["env_steps"] >= 20 > (rows[-2]["env_steps"] if len(rows) > 1 else 0)
+    assert (tmp_path / "state.pt").exists()
+
+
+def test_half_precision_learns_nearly_the_same(folder: Path, tmp_path: Path) -> None:
+    logps = []
+    exact = Trainer(small(folder), tmp_path)
+    samples = [turn for p in exact.play() for turn in p.turns]
+    exact.close()
+    for precision in ("float32", "bfloat16"):
+        policy = Policy(str(folder), precision=precision)
+        logp, mask, spread = policy.logps(samples, 1.0)
+        assert logp.dtype == spread.dtype == torch.float32
+        assert bool((spread[mask] >= 0).all())
+        logps.append(logp.detach())
+    assert float((logps[0] - logps[1]).abs().mean()) < 0.05
+
+
 def test_a_loss_that_is_not_finite_stops_with_its_batch(trainer: Trainer) -> None:
     played = _pretend(trainer)
     with torch.no_grad():
-        next(iter(trainer.model.parameters())).fill_(float("nan"))
+        next(iter(trainer.policy.model.parameters())).fill_(float("nan"))
     with pytest.raises(FloatingPointError, match="the loss is nan; the turns"):
         trainer.learn(played)
     assert (trainer.out / "bad_batch.pt").exists()
