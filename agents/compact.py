@@ -1,19 +1,26 @@
-"""The `compact` prompt: what matters of an ALFWorld history in a few hundred tokens.
+"""The `compact` prompt: what matters of a history in a few hundred tokens.
 
-All of it is read off the texts (`agents.notebook`), and none of it is advice: the goal, where its
-objects were seen, which places nobody has looked into, and where each replica stands.
+All of it is read off the texts, and none of it is advice. In ALFWorld (`agents.notebook`): the
+goal, where its objects were seen, which places nobody has looked into, and where each replica
+stands. In any other game: the task, and how the last actions of each replica ended.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import groupby
 
 from agents.history import History
-from agents.notebook import Goal, Hand, Notebook, kind
+from agents.notebook import Goal, Hand, Notebook, kind, read_goal
 from agents.parts import Part
 
 __all__ = ["compact", "notebook_of"]
+
+# In other games than ALFWorld: how many words of the task (ScienceWorld's longest sentences have
+# 80), of an action and of what it showed, and how many actions. 4 replicas take less than 400.
+_TASK_WORDS, _ACTION_WORDS, _TEXT_WORDS, _ACTIONS = 80, 12, 24, 2
+_WORD = re.compile(r"-?\w+(?:[-'.]\w+)*")  # of "-3.5 degrees (blue-green)." all but the marks
 
 
 def notebook_of(history: History) -> Notebook:
@@ -36,9 +43,65 @@ def notebook_of(history: History) -> Notebook:
 def compact(history: History, style: object = None) -> tuple[str, list[Part]]:
     """Write a history in few words; the system message is empty.
 
-    Raises:
-        ValueError: The history is not of ALFWorld.
+    Example:
+        >>> from parallel_envs.toy import ToyTasks
+        >>> from parallel_envs import ParallelTextEnv
+        >>> env = ParallelTextEnv(ToyTasks(), n=2)
+        >>> first = History.start(*env.reset(seed=0))
+        >>> joint = ("", "ring bell")
+        >>> observation, _, _, _, info = env.step(joint)
+        >>> print(*compact(first.after(joint, observation, info))[1])
+        task: find the coin and take it
+        env 1: start : you are in the hall
+        env 2: start : you are in the hall , ring bell : how many times 1 to 3
     """
+    lines = _alfworld(history) if _is_alfworld(history.task) else _other(history)
+    return "", ["\n".join(lines)]
+
+
+def _is_alfworld(task: str) -> bool:
+    try:
+        read_goal(task)
+    except ValueError:
+        return False
+    return True
+
+
+# Any game.
+
+
+def _other(history: History) -> list[str]:
+    return [
+        f"task: {_words(history.task, _TASK_WORDS)}",
+        *(f"env {replica + 1}: {_lately(history, replica)}" for replica in range(history.n)),
+    ]
+
+
+def _lately(history: History, replica: int) -> str:
+    """Return what a replica did last and how that began to look, and if it has ended."""
+    steps = [(step.action, step.observation) for step in history.steps[replica]]
+    shown = [
+        f"{_words(action, _ACTION_WORDS)} : {_words(text, _TEXT_WORDS)}"
+        for action, text in [("start", history.start_text), *steps][-_ACTIONS:]
+    ]
+    ended = ["won" if history.won[replica] else "lost"] if history.closed[replica] else []
+    return " , ".join([*shown, *ended])
+
+
+def _words(text: str, most: int) -> str:
+    r"""Return the first words of a text without marks, so that no text can pass for another line.
+
+    Example:
+        >>> _words("A thermometer (blue):\n\tIt reads -5 degrees.", 6)
+        'a thermometer blue it reads -5'
+    """
+    return " ".join(_WORD.findall(text.lower())[:most])
+
+
+# ALFWorld.
+
+
+def _alfworld(history: History) -> list[str]:
     notebook = notebook_of(history)
     goal = notebook.goal
     wanted = {goal.item, goal.target} if goal.look else {goal.item}
@@ -58,7 +121,7 @@ def compact(history: History, style: object = None) -> tuple[str, list[Part]]:
         last = history.steps[env - 1][-1:]
         failed = any(step.observation.startswith("Nothing happens") for step in last)
         lines.append(f"env {env}: {_state(hand, notebook, env - 1)}{' , failed' * failed}")
-    return "", ["\n".join(lines)]
+    return lines
 
 
 def _goal(goal: Goal) -> str:

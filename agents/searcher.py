@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from agents.agent import Agent, AgentError, View
 from agents.notebook import VERBS, Notebook, kind
 
@@ -41,12 +43,26 @@ class SearcherAgent(Agent):
         return joint
 
 
-def choose(notebook: Notebook, admissible: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Return the next action of every replica."""
+def choose(
+    notebook: Notebook,
+    admissible: Sequence[Sequence[str]],
+    rng: np.random.Generator | None = None,
+) -> tuple[str, ...]:
+    """Return the next action of every replica.
+
+    Args:
+        notebook: What is known.
+        admissible: The admissible actions of each replica.
+        rng: Draws the places to search; without it they are searched in the order of the start.
+            Who learns from draws has no habit to unlearn, and something to try.
+    """
     claimed: set[str] = set()
     joint = []
     for replica, actions in enumerate(admissible):
-        action, place = _errand(notebook, replica) or ("", _search(notebook, replica, claimed))
+        action, place = _errand(notebook, replica) or (
+            "",
+            _search(notebook, replica, claimed, rng),
+        )
         claimed |= {place} if not action else set()
         # Two receptacles can stand in one place: then there is no going from one to the other.
         steps = (action, f"open {place}", f"go to {place}", f"examine {place}")
@@ -96,12 +112,16 @@ def _errand(notebook: Notebook, replica: int) -> tuple[str, str] | None:
     return (f"take {item} from {place}", place) if item else None
 
 
-def _search(notebook: Notebook, replica: int, claimed: set[str]) -> str:
+def _search(
+    notebook: Notebook, replica: int, claimed: set[str], rng: np.random.Generator | None
+) -> str:
     """Return a place to look into that no other replica is on its way to."""
     unseen = [place for place in notebook.unseen() if place not in claimed]
     here = notebook.hands[replica].place
     if here in unseen:
         return here
+    if rng is not None:
+        rng.shuffle(unseen)
     taken = {hand.place for hand in notebook.hands}
     return next((place for place in unseen if place not in taken), unseen[0] if unseen else "")
 

@@ -1,10 +1,10 @@
 """From random weights to trained agents on two cores: SFT, then GRPO, GiGPO and DPEPO.
 
     python benchmarks/training.py WORK --seeds 1          # under an hour
-    python benchmarks/training.py WORK --seeds 3 --ablations
+    python benchmarks/training.py WORK --seeds 3 --ablations 1
 
-Runs the commands of docs/training.md in turn, two at a time with a thread each, plays every trained
-model on the official games (``leaderboard.play``), and writes ``results/training.json`` and
+Runs the commands of docs/training.md, two at a time with a thread each where it can, plays every
+trained model on the official games (``leaderboard.play``), and writes ``results/training.json`` and
 ``training.md`` with curves in ``training.svg`` (needs matplotlib). What WORK holds already is not
 done again, so a stopped run goes on, and more seeds or ablations can be added later.
 """
@@ -45,10 +45,11 @@ from parallel_envs import ParallelTextEnv
 from parallel_envs.alfworld import blueprint, downward
 
 OUT = Path(__file__).parent / "results" / "training.json"
-GAMES = ("--games", "1600", "--n", "4"), ("--games", "800", "--n", "1")
+GAMES = ("--games", "1100", "--n", "4"), ("--games", "800", "--n", "1")
 SFT = ("--epochs", "2")
-ENV_STEPS = 60_000
-RL = ("--tasks", "8", "--group", "8", "--updates", "1000", "--env-steps", str(ENV_STEPS))
+ENV_STEPS = 30_000
+RL = ("--group", "8", "--lr", "3e-4", "--updates", "1000", "--env-steps", str(ENV_STEPS))
+TASKS = {1: "8", 4: "4"}  # of an update, by n: about as many tokens
 TURNS, TEMPERATURE, BATCH = 25, 0.4, 64
 DIVERSITY = (
     "depth_repeat",
@@ -84,7 +85,7 @@ class Run:
         return self.name.removesuffix(f"-{self.seed}")
 
 
-def runs(seeds: int, ablations: bool) -> list[Run]:
+def runs(seeds: int, ablations: int) -> list[Run]:
     """Return the training runs in the order in which they are made."""
     algorithms = (("dpepo", 4), ("grpo", 1), ("gigpo", 1))
     found = [Run(f"{a}-{seed}", a, n, seed) for seed in range(seeds) for a, n in algorithms]
@@ -97,15 +98,15 @@ def runs(seeds: int, ablations: bool) -> list[Run]:
         }
         found += [
             Run(f"dpepo-{name}-{seed}", "dpepo", 4, seed, options)
-            for seed in range(seeds)
+            for seed in range(ablations)
             for name, options in off.items()
         ]
     return found
 
 
-def command(log: Path, *arguments: str) -> None:
-    """Run a module of this project with one thread, its output in a file."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+def command(log: Path, *arguments: str, threads: int = 1) -> None:
+    """Run a module of this project, its output in a file."""
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     with log.open("a", encoding="utf-8") as file:
         begin = time.perf_counter()
         subprocess.run(
@@ -126,7 +127,8 @@ def train(work: Path, chosen: list[Run]) -> None:
             if not path.exists():
                 pool.submit(demonstrate, path, games)
     if not (work / "sft" / "model.safetensors").exists():
-        command(work / "sft.log", "dpepo.sft", *map(str, files), "--out", str(work / "sft"), *SFT)
+        options = (*map(str, files), "--out", str(work / "sft"), *SFT)
+        command(work / "sft.log", "dpepo.sft", *options, threads=2)
     with ThreadPoolExecutor(2) as pool:
         for done in [pool.submit(reinforce, work, run) for run in chosen]:
             done.result()
@@ -148,7 +150,7 @@ def reinforce(work: Path, run: Run) -> None:
 def options_of(run: Run) -> tuple[str, ...]:
     """Return the options of a training run but its folders."""
     named = ("--algorithm", run.algorithm, "--n", str(run.n), "--seed", str(run.seed))
-    return (*named, *RL, *run.options)
+    return (*named, "--tasks", TASKS[run.n], *RL, *run.options)
 
 
 def decoding(mode: DecodingMode) -> Decoding:
@@ -354,7 +356,7 @@ def ship(work: Path, chosen: list[Run], data: dict[str, Any]) -> None:
 def card(label: str, n: int, run: Run | None, entry: dict[str, Any]) -> str:
     """Return the model card of a checkpoint."""
     demonstrations = "; ".join(" ".join(("dpepo.demonstrate", *games)) for games in GAMES)
-    budget = f"`dpepo.sft {' '.join(SFT)}` with one thread, from random weights."
+    budget = f"`dpepo.sft {' '.join(SFT)}` with two threads, from random weights."
     if run is not None:
         tokens = (entry["tokens_in"] + entry["tokens_out"]) / 1e6
         budget += (
@@ -416,7 +418,7 @@ def main() -> None:
     )
     parser.add_argument("work", type=Path, help="folder of data, models and results")
     parser.add_argument("--seeds", type=int, default=1, help="seeds of each algorithm")
-    parser.add_argument("--ablations", action="store_true", help="DPEPO without its rewards, too")
+    parser.add_argument("--ablations", type=int, default=0, help="seeds of DPEPO's ablations")
     parser.add_argument("--ship", action="store_true", help="write agents/checkpoints, too")
     given = parser.parse_args()
     work: Path = given.work

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from dpepo.losses import entropy
 from dpepo.rollout import TurnSample
 
-__all__ = ["Policy", "Precision", "arithmetic", "token_logps"]
+__all__ = ["Policy", "Precision", "arithmetic", "padded", "token_logps"]
 
 Precision = Literal["float32", "bfloat16"]
 
@@ -95,6 +95,16 @@ class Policy:
             return token_logps(self._reference or self.model, samples, temperature)[0]
 
 
+def padded(length: int) -> int:
+    """Return the length that rows are padded to: few shapes, for which kernels are made once.
+
+    Example:
+        >>> padded(97), padded(112)
+        (112, 112)
+    """
+    return -(-length // 16) * 16
+
+
 def token_logps(
     model: Any, samples: Sequence[TurnSample], temperature: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -111,7 +121,7 @@ def token_logps(
         log π, which places hold tokens, and the entropies in nats (without gradient): three
         tensors of the shape (B, T), T the longest reply.
     """
-    width = max(len(s.prompt) + len(s.reply) for s in samples)
+    width = padded(max(len(s.prompt) + len(s.reply) for s in samples))
     longest = max(len(s.reply) for s in samples)
     tokens = torch.zeros(len(samples), width, dtype=torch.long)
     attention = torch.zeros(len(samples), width, dtype=torch.long)

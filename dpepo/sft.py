@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agents.chat.hf import prompt_tokens
 from dpepo.losses import log_probs
-from dpepo.policy import arithmetic
+from dpepo.policy import arithmetic, padded
 from dpepo.tiny import alfworld_words, tiny_model, tiny_tokenizer
 
 __all__ = ["Example", "Recipe", "batches", "examples", "loss", "train"]
@@ -92,10 +92,10 @@ def loss(model: Any, batch: Sequence[Example], prompt_weight: float) -> tuple[Te
 
     Both are mean negative log-likelihoods; in the first a prompt's token weighs `prompt_weight`.
     """
-    longest = max(len(example.tokens) for example in batch)
-    tokens = torch.zeros(len(batch), longest, dtype=torch.long)
-    mask = torch.zeros(len(batch), longest, dtype=torch.bool)
-    reply = torch.zeros(len(batch), longest, dtype=torch.bool)
+    width = padded(max(len(example.tokens) for example in batch))
+    tokens = torch.zeros(len(batch), width, dtype=torch.long)
+    mask = torch.zeros(len(batch), width, dtype=torch.bool)
+    reply = torch.zeros(len(batch), width, dtype=torch.bool)
     for row, example in enumerate(batch):
         length = len(example.tokens)
         tokens[row, :length] = torch.tensor(example.tokens)

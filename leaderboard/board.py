@@ -419,5 +419,5 @@ def _steps_down(ranked: Sequence[Row]) -> Iterable[int]:
 def label(protocol: Protocol) -> str:
     """Return the name of an agent, and of its model if it has one."""
     model = protocol.settings.get("model")
-    extra = f" {model}" if model else ""
+    extra = f" {model}" if model and model != protocol.agent else ""
     return f"{protocol.agent}{extra}"
