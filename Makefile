@@ -1,4 +1,4 @@
-# make demo   the leaderboard with two agents that need no model, from nothing
+# make demo   the leaderboard with and without trained models, from nothing
 # make test   the tests, from nothing
 # make check  linter and type checker
 
@@ -11,8 +11,10 @@ READY := $(VENV)/.ready
 .PHONY: demo test check clean
 
 demo: $(READY)
-	$(BIN)/python -m leaderboard.run --agent random --agent expert --env scienceworld --episodes 20
-	$(BIN)/python -m leaderboard.run --agent random --agent expert --env alfworld --episodes 20
+	$(BIN)/python -m leaderboard.run --agent random --agent expert --env scienceworld --episodes 20 --out results/demo
+	$(BIN)/python -m leaderboard.run --agent sft --agent grpo --agent gigpo --n 1 --episodes 20 --out results/demo
+	$(BIN)/python -m leaderboard.run --agent random --agent expert --agent dpepo --episodes 20 --out results/demo
+	$(BIN)/python -m leaderboard.report results/demo --out results/demo
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from agents.chat.hf import fingerprint
+from agents.trained import CHECKPOINTS
 from leaderboard.board import load
 from leaderboard.report import as_csv, as_markdown
 from leaderboard.store import RunFolder, run_folders
@@ -22,6 +24,13 @@ def test_a_row_is_verified_and_some_of_it_replays_now(folder: RunFolder) -> None
     verdict = verify(folder, sample=2, seed=len(folder.path.name))
     assert verdict.problems == ()
     assert verdict.replayed == 2
+
+
+@pytest.mark.parametrize("name", sorted(folder.name for folder in CHECKPOINTS.iterdir()))
+def test_every_shipped_checkpoint_has_a_row_of_its_own_weights(name: str) -> None:
+    rows = [f.protocol() for f in FOLDERS if f.protocol().agent == name]
+    assert {row.settings["weights"] for row in rows} == {fingerprint(CHECKPOINTS / name)}
+    assert {len(row.task_ids) for row in rows if row.split == "valid_unseen"} == {134}
 
 
 def test_the_tables_in_docs_are_those_of_the_runs() -> None:
