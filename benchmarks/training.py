@@ -85,23 +85,25 @@ class Run:
         return self.name.removesuffix(f"-{self.seed}")
 
 
+# The cold start, played by one replica and by four.
+START = (Run("sft", "sft", 4, 0), Run("sft", "sft", 1, 0))
+
+
 def runs(seeds: int, ablations: int) -> list[Run]:
     """Return the training runs in the order in which they are made."""
     algorithms = (("dpepo", 4), ("grpo", 1), ("gigpo", 1))
     found = [Run(f"{a}-{seed}", a, n, seed) for seed in range(seeds) for a, n in algorithms]
-    if ablations:
-        off = {
-            "no-action": ("--alpha", "1", "--omega", "1"),
-            "no-transition": ("--gamma", "1", "--beta", "1"),
-            # With W = 1 DPEPO is GRPO, here with the replicas of DPEPO.
-            "no-diversity": ("--alpha", "1", "--omega", "1", "--gamma", "1", "--beta", "1"),
-        }
-        found += [
-            Run(f"dpepo-{name}-{seed}", "dpepo", 4, seed, options)
-            for seed in range(ablations)
-            for name, options in off.items()
-        ]
-    return found
+    off = {
+        "no-action": ("--alpha", "1", "--omega", "1"),
+        "no-transition": ("--gamma", "1", "--beta", "1"),
+        # With W = 1 DPEPO is GRPO, here with the replicas of DPEPO.
+        "no-diversity": ("--alpha", "1", "--omega", "1", "--gamma", "1", "--beta", "1"),
+    }
+    return found + [
+        Run(f"dpepo-{name}-{seed}", "dpepo", 4, seed, options)
+        for seed in range(ablations)
+        for name, options in off.items()
+    ]
 
 
 def command(log: Path, *arguments: str, threads: int = 1) -> None:
@@ -123,9 +125,9 @@ def train(work: Path, chosen: list[Run]) -> None:
     """Make demonstrations, the cold start and the runs, as far as they are not there."""
     files = [work / f"turns-n{games[-1]}.jsonl" for games in GAMES]
     with ThreadPoolExecutor(2) as pool:
-        for path, games in zip(files, GAMES, strict=True):
-            if not path.exists():
-                pool.submit(demonstrate, path, games)
+        missing = [pair for pair in zip(files, GAMES, strict=True) if not pair[0].exists()]
+        for done in [pool.submit(demonstrate, *pair) for pair in missing]:
+            done.result()
     if not (work / "sft" / "model.safetensors").exists():
         options = (*map(str, files), "--out", str(work / "sft"), *SFT)
         command(work / "sft.log", "dpepo.sft", *options, threads=2)
@@ -158,23 +160,23 @@ def decoding(mode: DecodingMode) -> Decoding:
     return Decoding(TEMPERATURE, max_tokens=80, mode=mode, think=8 if mode == "admissible" else 0)
 
 
-def evaluate(work: Path, split: str, mode: DecodingMode, models: list[tuple[Run, str]]) -> None:
+def evaluate(work: Path, split: str, mode: DecodingMode, models: list[Run]) -> None:
     """Play a split with each model, in one process, so that every game is read once.
 
     Args:
         work: Holds the models; results go to its folder ``eval``.
         split: Official split.
         mode: Decoding.
-        models: What is played, and the folder of its model.
+        models: What is played; a run's name is that of its folder.
     """
     torch.set_num_threads(1)
     # All games of a split stay in memory (5 MB each) for the next model.
     blueprint.blueprint = downward.exclusive(lru_cache(None)(blueprint.Blueprint))
-    for run, folder in models:
+    for run in models:
         first = make_env("alfworld", split, run.n, TURNS)
         twins = (first.task_set.share() for _ in range(1, BATCH))
         envs = [first, *(ParallelTextEnv(twin, run.n, max_turns=TURNS) for twin in twins)]
-        model = TransformersModel(str(work / folder), batch_size=BATCH)
+        model = TransformersModel(str(work / run.name), batch_size=BATCH)
         agent = make_agent(run.algorithm, ModelOptions(model, "compact", decoding(mode)), run.n)
         tasks = first.task_set.tasks
         protocol = Protocol.of(run.label, "alfworld", first, run.seed, tasks, agent.settings)
@@ -193,27 +195,25 @@ def results_of(work: Path, run: Run, split: str, mode: str) -> RunFolder:
     return RunFolder(work / "eval" / f"{run.name}-n{run.n}-{split}-{mode}")
 
 
-def evaluations(chosen: list[Run]) -> dict[tuple[str, DecodingMode], list[tuple[Run, str]]]:
-    """Return which models are played on what; the cold start is played as n = 1 and n = 4."""
-    start = [(Run("sft", "sft", n, 0), "sft") for n in (4, 1)]
-    plain = [(run, run.name) for run in chosen if not run.options]
+def evaluations(chosen: list[Run]) -> dict[tuple[str, DecodingMode], list[Run]]:
+    """Return which models are played on what."""
+    plain = [run for run in chosen if not run.options]
     return {
-        ("valid_unseen", "admissible"): [*start, *((run, run.name) for run in chosen)],
-        ("valid_seen", "admissible"): [*start, *plain],
-        ("valid_unseen", "free"): [*start, *plain],
+        ("valid_unseen", "admissible"): [*START, *chosen],
+        ("valid_seen", "admissible"): [*START, *plain],
+        ("valid_unseen", "free"): [*START, *plain],
     }
 
 
 def report(work: Path, chosen: list[Run]) -> dict[str, Any]:
     """Return the numbers of the page."""
     groups: dict[tuple[str, int], list[Run]] = {}
-    for run in [Run("sft", "sft", n, 0) for n in (4, 1)] + chosen:
+    for run in (*START, *chosen):
         groups.setdefault((run.label, run.n), []).append(run)
     rows: dict[tuple[str, int, str], Row] = {}
     for (split, mode), models in evaluations(chosen).items():
-        played = {run.name for run, _ in models}
         for (label, n), members in groups.items():
-            folders = [results_of(work, run, split, mode) for run in members if run.name in played]
+            folders = [results_of(work, run, split, mode) for run in members if run in models]
             if folders:
                 runs_ = [(f.protocol(), "unverified", f.latest()) for f in folders]
                 rows[label, n, f"{split} {mode}"] = row(label, runs_)
