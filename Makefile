@@ -17,7 +17,7 @@ demo: $(READY)
 	$(BIN)/python -m leaderboard.report results/demo --out results/demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: $(READY)
 	$(BIN)/ruff check .

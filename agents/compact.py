@@ -43,6 +43,8 @@ def notebook_of(history: History) -> Notebook:
 def compact(history: History, style: object = None) -> tuple[str, list[Part]]:
     """Write a history in few words; the system message is empty.
 
+    A replica is named by the tag that its action is written in: a small model finds it again.
+
     Example:
         >>> from parallel_envs.toy import ToyTasks
         >>> from parallel_envs import ParallelTextEnv
@@ -52,8 +54,8 @@ def compact(history: History, style: object = None) -> tuple[str, list[Part]]:
         >>> observation, _, _, _, info = env.step(joint)
         >>> print(*compact(first.after(joint, observation, info))[1])
         task: find the coin and take it
-        env 1: start : you are in the hall
-        env 2: start : you are in the hall , ring bell : how many times 1 to 3
+        <env_1> start : you are in the hall
+        <env_2> start : you are in the hall , ring bell : how many times 1 to 3
     """
     lines = _alfworld(history) if _is_alfworld(history.task) else _other(history)
     return "", ["\n".join(lines)]
@@ -73,7 +75,7 @@ def _is_alfworld(task: str) -> bool:
 def _other(history: History) -> list[str]:
     return [
         f"task: {_words(history.task, _TASK_WORDS)}",
-        *(f"env {replica + 1}: {_lately(history, replica)}" for replica in range(history.n)),
+        *(f"<env_{replica + 1}> {_lately(history, replica)}" for replica in range(history.n)),
     ]
 
 
@@ -104,12 +106,7 @@ def _words(text: str, most: int) -> str:
 def _alfworld(history: History) -> list[str]:
     notebook = notebook_of(history)
     goal = notebook.goal
-    wanted = {goal.item, goal.target} if goal.look else {goal.item}
-    seen = [
-        f"{item} at {place}"
-        for item, place in sorted(notebook.seen.items())
-        if kind(item) in wanted
-    ]
+    seen = [f"{item} at {notebook.seen[item]}" for item in _wanted(notebook)]
     lines = [
         f"goal: {_goal(goal)}",
         f"seen: {' , '.join(seen) or 'none'}",
@@ -120,7 +117,7 @@ def _alfworld(history: History) -> list[str]:
     for env, hand in enumerate(notebook.hands, start=1):
         last = history.steps[env - 1][-1:]
         failed = any(step.observation.startswith("Nothing happens") for step in last)
-        lines.append(f"env {env}: {_state(hand, notebook, env - 1)}{' , failed' * failed}")
+        lines.append(f"<env_{env}> {_state(hand, notebook, env - 1)}{' , failed' * failed}")
     return lines
 
 
@@ -134,12 +131,26 @@ def _goal(goal: Goal) -> str:
 
 
 def _state(hand: Hand, notebook: Notebook, replica: int) -> str:
-    place = hand.place or "start"
+    goal, place = notebook.goal, hand.place or "start"
+    kinds = {goal.target: " target", goal.tool: " tool"}
     closed = " closed" if notebook.is_closed(replica) else ""
+    here = [
+        item
+        for item in _wanted(notebook)
+        if notebook.where(replica, item) == hand.place and item not in hand.moved
+    ]
+    near = f" , here {' '.join(here)}" if here else ""
     held = f" , holds {hand.held}" if hand.held else ""
     treated = " done" if hand.held in hand.treated else ""
     put = "".join(f" , put {item} in {where}" for item, where in sorted(hand.moved.items()))
-    return f"at {place}{closed}{held}{treated}{put}"
+    return f"at {place}{kinds.get(kind(place), '')}{closed}{near}{held}{treated}{put}"
+
+
+def _wanted(notebook: Notebook) -> list[str]:
+    """Return what was seen of the things that the goal names."""
+    goal = notebook.goal
+    kinds = {goal.item, goal.target} if goal.look else {goal.item}
+    return [item for item in sorted(notebook.seen) if kind(item) in kinds]
 
 
 def _listed(notebook: Notebook, wanted: str) -> str:

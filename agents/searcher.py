@@ -53,13 +53,15 @@ def choose(
     Args:
         notebook: What is known.
         admissible: The admissible actions of each replica.
-        rng: Draws the places to search; without it they are searched in the order of the start.
+        rng: Draws among places and things that serve as well, where none of them is at hand;
+            without it places are searched in the order of the start, and replica i takes the i-th
+            thing.
             Who learns from draws has no habit to unlearn, and something to try.
     """
     claimed: set[str] = set()
     joint = []
     for replica, actions in enumerate(admissible):
-        action, place = _errand(notebook, replica) or (
+        action, place = _errand(notebook, replica, rng) or (
             "",
             _search(notebook, replica, claimed, rng),
         )
@@ -90,26 +92,40 @@ def reason(notebook: Notebook) -> str:
     return f"take {loose[0]}" if loose else f"find {goal.item}"
 
 
-def _errand(notebook: Notebook, replica: int) -> tuple[str, str] | None:
+def _errand(
+    notebook: Notebook, replica: int, rng: np.random.Generator | None
+) -> tuple[str, str] | None:
     """Return the action that a replica is to work towards and where, None if it has to search."""
     goal, hand = notebook.goal, notebook.hands[replica]
+
+    def pick(things: Sequence[str]) -> tuple[str, str] | None:
+        """Choose a thing, and return it with its place."""
+        places = [(thing, notebook.where(replica, thing) or thing) for thing in things]
+        if not places:
+            return None
+        if rng is None:
+            return places[replica % len(places)]
+        here = [pair for pair in places if pair[1] == hand.place]
+        return here[0] if here else places[rng.integers(len(places))]
+
+    def all_of(wanted: str) -> list[str]:
+        return [place for place in notebook.places if kind(place) == wanted]
+
+    if hand.held and kind(hand.held) != goal.item:  # Taken by mistake.
+        return f"move {hand.held} to {hand.place}", hand.place
     if hand.held:
         if goal.tool and hand.held not in hand.treated:
-            tool = _pick([p for p in notebook.places if kind(p) == goal.tool], replica)
-            return (f"{VERBS[goal.tool]} {hand.held} with {tool}", tool) if tool else None
-        if goal.look:
-            lamp = _pick(sorted(o for o in notebook.seen if kind(o) == goal.target), replica)
-            return (f"use {lamp}", notebook.where(replica, lamp)) if lamp else None
-        put = sorted({p for o, p in hand.moved.items() if kind(o) == goal.item})
-        targets = put or [p for p in notebook.places if kind(p) == goal.target]
-        target = _pick(targets, replica)
-        return (f"move {hand.held} to {target}", target) if target else None
-    loose = [
-        item for item in sorted(notebook.seen) if kind(item) == goal.item and item not in hand.moved
-    ]
-    item = _pick(loose, replica)
-    place = notebook.where(replica, item)
-    return (f"take {item} from {place}", place) if item else None
+            verb, link, chosen = VERBS[goal.tool], "with", pick(all_of(goal.tool))
+        elif goal.look:
+            lamps = sorted(item for item in notebook.seen if kind(item) == goal.target)
+            lamp = pick(lamps)
+            return (f"use {lamp[0]}", lamp[1]) if lamp else None
+        else:
+            put = sorted({p for item, p in hand.moved.items() if kind(item) == goal.item})
+            verb, link, chosen = "move", "to", pick(put or all_of(goal.target))
+        return (f"{verb} {hand.held} {link} {chosen[0]}", chosen[1]) if chosen else None
+    item = pick([o for o in sorted(notebook.seen) if kind(o) == goal.item and o not in hand.moved])
+    return (f"take {item[0]} from {item[1]}", item[1]) if item else None
 
 
 def _search(
@@ -124,7 +140,3 @@ def _search(
         rng.shuffle(unseen)
     taken = {hand.place for hand in notebook.hands}
     return next((place for place in unseen if place not in taken), unseen[0] if unseen else "")
-
-
-def _pick(things: Sequence[str], replica: int) -> str:
-    return things[replica % len(things)] if things else ""

@@ -16,7 +16,7 @@ from dpepo.weights import WeightConfig, episode_weights
 from parallel_envs import ParallelTextEnv, Task
 from parallel_envs.episode import Episode
 
-__all__ = ["Played", "TurnSample", "rollout"]
+__all__ = ["Played", "TurnSample", "attempt", "rollout"]
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,19 @@ def rollout(
         A trajectory for each task, in the order of `tasks`. A failing engine raises: unlike an
         evaluation, training has nothing to say about an episode that it cannot finish.
     """
+    return attempt(envs, agent, tasks, rng.integers(1 << 62, size=len(tasks)).tolist(), weights)
+
+
+def attempt(
+    envs: Sequence[ParallelTextEnv],
+    agent: ChatAgent,
+    tasks: Sequence[Task],
+    seeds: Sequence[int],
+    weights: WeightConfig,
+) -> list[Played]:
+    """Do as `rollout` does, with the seed of each trajectory given."""
     recorder = _Recorder(agent.model)  # type: ignore[arg-type]
     player = ChatAgent(recorder, agent.style, agent.decoding, agent.budget)
-    seeds = rng.integers(1 << 62, size=len(tasks))
     waiting = iter(range(len(tasks)))
     free = list(envs)
     running: list[tuple[int, ParallelTextEnv, View, list[Any]]] = []
@@ -113,7 +123,7 @@ def rollout(
         while free and (number := next(waiting, None)) is not None:
             env = free.pop()
             observation, info = env.reset(options={"task_id": tasks[number].id})
-            own = np.random.default_rng(int(seeds[number]))
+            own = np.random.default_rng(seeds[number])
             view = View(observation, info, own, env.expert_plan, env.max_turns)
             running.append((number, env, view, []))
         if not running:

@@ -22,7 +22,7 @@ from dpepo.losses import log_probs
 from dpepo.policy import arithmetic, padded
 from dpepo.tiny import alfworld_words, tiny_model, tiny_tokenizer
 
-__all__ = ["Example", "Recipe", "batches", "examples", "loss", "train"]
+__all__ = ["Example", "Recipe", "batches", "examples", "loss", "optimizers", "train"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class Recipe:
         minutes: Stop after as many minutes, with the schedule ended in time; None: no limit.
         batch: Turns of an update.
         lr: Greatest learning rate; it warms up over `warmup` updates and falls as a cosine.
+        matrix_lr: Greatest learning rate of Muon for the matrices within layers; 0: they too are
+            left to AdamW, as is best for a model that AdamW has trained.
         warmup: Number of updates, at most a tenth of all.
         prompt_weight: Weight of a prompt's tokens in the loss. A model from nothing learns to read
             by it.
@@ -46,6 +48,7 @@ class Recipe:
     minutes: float | None = None
     batch: int = 32
     lr: float = 1.5e-3
+    matrix_lr: float = 0.0
     warmup: int = 100
     prompt_weight: float = 0.1
     decay: float = 0.01
@@ -113,40 +116,56 @@ def train(model: Any, data: Sequence[Example], recipe: Recipe) -> Iterator[dict[
     """Train a model in place, and yield what each update came to."""
     rng = np.random.default_rng(recipe.seed)
     total = math.ceil(recipe.epochs * math.ceil(len(data) / recipe.batch))
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=recipe.lr, weight_decay=recipe.decay, betas=(0.9, 0.98)
-    )
+    learners = optimizers(model, recipe)
     start = time.perf_counter()
     update, done = 0, 0.0
     model.train()
     while True:
         for batch in batches(data, recipe.batch, rng):
-            minutes = (time.perf_counter() - start) / 60
+            begin = time.perf_counter()
+            minutes = (begin - start) / 60
             done = max(update / total, minutes / recipe.minutes if recipe.minutes else 0.0)
             if done >= 1:
                 model.eval()
                 return
             warm = min(1.0, (update + 1) / min(recipe.warmup, 1 + total // 10))
-            rate = recipe.lr * warm * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * done)))
-            for group in optimizer.param_groups:
-                group["lr"] = rate
+            share = warm * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * done)))
+            for optimizer, rate in learners:
+                for group in optimizer.param_groups:
+                    group["lr"] = rate * share
             with arithmetic(model.device.type, "bfloat16"):
                 value, replies = loss(model, batch, recipe.prompt_weight)
-            optimizer.zero_grad(set_to_none=True)
+            model.zero_grad(set_to_none=True)
             value.backward()  # type: ignore[no-untyped-call]
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
             if not torch.isfinite(norm):
                 raise FloatingPointError(f"update {update}: the gradient is {float(norm)}")
-            optimizer.step()
+            for optimizer, _ in learners:
+                optimizer.step()
             update += 1
             yield {
                 "update": update,
                 "loss": float(value.detach()),
                 "reply_loss": float(replies),
-                "lr": rate,
+                "lr": recipe.lr * share,
                 "done": done,
+                "seconds": time.perf_counter() - begin,
                 "tokens": sum(len(example.tokens) for example in batch),
             }
+
+
+def optimizers(model: Any, recipe: Recipe) -> list[tuple[torch.optim.Optimizer, float]]:
+    """Return what trains the weights of a model: optimizers with their greatest learning rates."""
+    named = list(model.named_parameters())
+    # Muon (Jordan et al., 2024) is for matrices between activations, not for embeddings.
+    inner = [p for name, p in named if p.ndim == 2 and ".layers." in name and recipe.matrix_lr]
+    known = set(map(id, inner))
+    others = [p for _, p in named if id(p) not in known]
+    adam = torch.optim.AdamW(others, lr=recipe.lr, weight_decay=recipe.decay, betas=(0.9, 0.98))
+    if not inner:
+        return [(adam, recipe.lr)]
+    muon = torch.optim.Muon(inner, lr=recipe.matrix_lr, weight_decay=recipe.decay)
+    return [(adam, recipe.lr), (muon, recipe.matrix_lr)]
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -165,6 +184,13 @@ def main(
     minutes: Annotated[float | None, typer.Option(help="Time limit.")] = None,
     batch: Annotated[int, typer.Option(help="Turns of an update.")] = 32,
     lr: Annotated[float, typer.Option(help="Greatest learning rate.")] = 1.5e-3,
+    matrix_lr: Annotated[
+        float | None,
+        typer.Option(
+            help="That of Muon for matrices; 0: AdamW for all. By default 0.02 for a tiny model, "
+            "else 0."
+        ),
+    ] = None,
     prompt_weight: Annotated[float, typer.Option(help="Weight of a prompt's tokens.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Seed of the order and of new weights.")] = 0,
 ) -> None:
@@ -172,7 +198,9 @@ def main(
 
     Example: python -m dpepo.sft demonstrations.jsonl --out sft --minutes 9
     """
-    recipe = Recipe(epochs, minutes, batch, lr, prompt_weight=prompt_weight, seed=seed)
+    if matrix_lr is None:
+        matrix_lr = 0.02 if model == "tiny" else 0.0
+    recipe = Recipe(epochs, minutes, batch, lr, matrix_lr, prompt_weight=prompt_weight, seed=seed)
     lines = [line for path in data for line in path.read_text(encoding="utf-8").splitlines()]
     turns = [json.loads(line) for line in lines]
     if model == "tiny":
@@ -184,6 +212,7 @@ def main(
     else:
         tokenizer = AutoTokenizer.from_pretrained(model)
         learner = AutoModelForCausalLM.from_pretrained(model, dtype="float32")
+    learner.to("cuda" if torch.cuda.is_available() else "cpu")
     known = examples(turns, tokenizer)
     size = sum(parameter.numel() for parameter in learner.parameters())
     typer.echo(f"{len(known)} turns, {sum(len(e.tokens) for e in known)} tokens, {size} parameters")

@@ -11,7 +11,7 @@ import inspect
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -26,13 +26,13 @@ from agents.chat.hf import TransformersModel
 from agents.chat.model import Decoding, DecodingMode
 from agents.chat_agent import ChatAgent
 from agents.prompt import style
-from dpepo.advantages import Rows, estimator, estimator_names
+from dpepo.advantages import estimator_names
 from dpepo.curves import Curves, alarms
-from dpepo.losses import kl_loss, policy_loss, trajectory_lengths, trajectory_mean
+from dpepo.lessons import lessons, objective, rows_of
 from dpepo.policy import Policy, Precision, arithmetic
-from dpepo.rollout import Played, TurnSample, rollout
+from dpepo.rollout import Played, rollout
 from dpepo.weights import Mode, WeightConfig
-from parallel_envs import ParallelTextEnv
+from parallel_envs import ParallelEnvsError, ParallelTextEnv, Task
 
 __all__ = ["Config", "Trainer", "command", "main", "rows_of"]
 
@@ -74,6 +74,8 @@ class Config:
         beta: DPEPO's factor for transitions that others made.
         save_every: Updates between checkpoints.
         seed: Seed of everything.
+        ray: Play on a Ray cluster: auto, HOST:PORT, ray://HOST:PORT, or local for this machine.
+        workers: Processes of the cluster that play; 0 is one for each GPU, without any each CPU.
     """
 
     algorithm: str = "dpepo"
@@ -106,20 +108,8 @@ class Config:
     beta: float = 0.95
     save_every: int = 5
     seed: int = 0
-
-
-def rows_of(played: Sequence[Played]) -> Rows:
-    """Return the turns of trajectories as rows; trajectories of one task are a group."""
-    numbers = {task: number for number, task in enumerate(dict.fromkeys(p.task_id for p in played))}
-    turns = [(p, i, turn, t) for i, p in enumerate(played) for t, turn in enumerate(p.turns)]
-    return Rows(
-        group=np.array([numbers[p.task_id] for p, *_ in turns]),
-        trajectory=np.array([i for _, i, *_ in turns]),
-        turn=np.array([t for *_, t in turns]),
-        reward=np.array([turn.reward for _, _, turn, _ in turns]),
-        weight=np.array([turn.weight for _, _, turn, _ in turns]),
-        anchor=[turn.anchor for _, _, turn, _ in turns],
-    )
+    ray: str = ""
+    workers: int = 0
 
 
 class Trainer:
@@ -187,28 +177,27 @@ class Trainer:
         config = self.config
         return self.update >= config.updates or 0 < config.env_steps <= self.env_steps
 
-    def play(self) -> list[Played]:
-        """Draw the tasks of an update and attempt each `group` times."""
+    def draw(self) -> list[Task]:
+        """Draw the tasks of an update, each `group` times."""
         tasks = self.envs[0].task_set.tasks
         drawn = self.rng.choice(len(tasks), size=self.config.tasks, replace=False)
-        chosen = [tasks[i] for i in drawn for _ in range(self.config.group)]
+        return [tasks[i] for i in drawn for _ in range(self.config.group)]
+
+    def play(self) -> list[Played]:
+        """Draw the tasks of an update and attempt each `group` times."""
+        chosen = self.draw()
         with torch.no_grad(), arithmetic(self.policy.device, self.config.precision):
             return rollout(self.envs, self.agent, chosen, self.rng, self.weights)
 
     def learn(self, played: Sequence[Played]) -> dict[str, float]:
         """Take the optimiser steps of an update."""
         config = self.config
-        rows = rows_of(played)
-        advantages = estimator(config.algorithm)(rows)
-        samples = [turn for p in played for turn in p.turns]
-        taught = np.flatnonzero(advantages != 0)  # the others would add nothing but the KL term
-        if not len(taught):
+        taught, trajectories = lessons(config.algorithm, played)
+        if not taught:
             return {"taught": 0.0}
-        trajectories = len(set(rows.trajectory[taught].tolist()))
-        lengths = _lengths(samples, rows.trajectory, taught)
-        order = sorted(taught.tolist(), key=lambda i: len(samples[i].prompt))
-        groups = [order[i : i + config.micro] for i in range(0, len(order), config.micro)]
-        known = [self.policy.reference_logps(_of(samples, g), config.temperature) for g in groups]
+        groups = [taught[i : i + config.micro] for i in range(0, len(taught), config.micro)]
+        turns = [[lesson.turn for lesson in group] for group in groups]
+        known = [self.policy.reference_logps(each, config.temperature) for each in turns]
         old: list[torch.Tensor] = []
         totals = np.zeros(2)
         norm = 0.0
@@ -216,37 +205,27 @@ class Trainer:
             self.optimizer.zero_grad(set_to_none=True)
             totals[:] = 0
             for number, (group, reference) in enumerate(zip(groups, known, strict=True)):
-                logp, mask, spread = self.policy.logps(_of(samples, group), config.temperature)
+                now = self.policy.logps(turns[number], config.temperature)
                 if step == 0:
-                    old.append(logp.detach())  # it is the policy that played
-                advantage = torch.tensor(advantages[group], dtype=torch.float32)
-                terms = policy_loss(
-                    logp,
-                    old[number],
-                    advantage.to(logp.device),
-                    mask,
-                    eps_low=config.clip,
-                    eps_high=config.clip,
+                    old.append(now[0].detach())  # it is the policy that played
+                value, *seen = objective(
+                    group, now, old[number], reference, trajectories, config.clip, config.kl
                 )
-                away = kl_loss(logp, reference, mask)
-                size = torch.tensor([lengths[i] for i in group], device=logp.device)
-                value = trajectory_mean(terms + config.kl * away, mask, size, trajectories)
                 if not torch.isfinite(value):
-                    torch.save(_of(samples, group), self.out / "bad_batch.pt")
+                    torch.save(turns[number], self.out / "bad_batch.pt")
                     raise FloatingPointError(
                         f"update {self.update + 1}: the loss is {float(value.detach())}; the turns "
                         f"are in {self.out / 'bad_batch.pt'}"
                     )
                 value.backward()  # type: ignore[no-untyped-call]
-                for i, seen in enumerate((away.detach(), spread)):
-                    totals[i] += float(trajectory_mean(seen, mask, size, trajectories))
+                totals += [float(term) for term in seen]
             norm = float(torch.nn.utils.clip_grad_norm_(self.policy.learning.values(), 1.0))
             self.optimizer.step()
         return {
             "kl": float(totals[0]),
             "entropy": float(totals[1]),
             "grad_norm": norm,
-            "taught": len(taught) / len(samples),
+            "taught": len(taught) / sum(len(p.turns) for p in played),
         }
 
     def described(self, played: Sequence[Played]) -> dict[str, float]:
@@ -290,7 +269,7 @@ class Trainer:
             return False
         state = torch.load(path, weights_only=False)
         ours = asdict(self.config)
-        longer = ("updates", "env_steps")
+        longer = ("updates", "env_steps", "ray", "workers")
         changed = [k for k in ours if k not in longer and state["config"].get(k) != ours[k]]
         if changed:
             there = state["config"]
@@ -308,19 +287,6 @@ class Trainer:
             env.close()
 
 
-def _of(samples: Sequence[TurnSample], chosen: Sequence[int]) -> list[TurnSample]:
-    return [samples[i] for i in chosen]
-
-
-def _lengths(
-    samples: Sequence[TurnSample], trajectory: np.ndarray, taught: np.ndarray
-) -> dict[int, int]:
-    """Return the number of reply tokens of each taught turn's trajectory."""
-    mask = torch.tensor([[len(samples[i].reply)] for i in taught])
-    totals = trajectory_lengths(mask, torch.tensor(trajectory[taught]))
-    return dict(zip(taught.tolist(), totals.tolist(), strict=True))
-
-
 def main(out: Path, config: Config) -> None:
     """Make a training run, or go on with the one in the folder."""
     if not config.model:
@@ -328,13 +294,16 @@ def main(out: Path, config: Config) -> None:
     if config.algorithm not in estimator_names():
         raise typer.BadParameter(f"--algorithm must be one of {', '.join(estimator_names())}")
     out.mkdir(parents=True, exist_ok=True)
+    make = Trainer
     try:
-        trainer = Trainer(config, out)
+        if config.ray:
+            from dpepo.scale.ray import RayTrainer as make  # it needs the extra "ray"
+        trainer = make(config, out)
         if trainer.resume():
             typer.echo(f"Going on after update {trainer.update}.")
-    except ValueError as error:
+    except (ValueError, ParallelEnvsError) as error:
         raise typer.BadParameter(str(error)) from error
-    (out / "config.json").write_text(json.dumps(asdict(config), indent=2) + "\n")
+    (out / "run.json").write_text(json.dumps(asdict(config), indent=2) + "\n")
     curves = Curves(out, trainer.update)
     bar = tqdm(total=config.updates, initial=trainer.update, unit="update", disable=None)
     for row in trainer.run():
@@ -348,8 +317,13 @@ def main(out: Path, config: Config) -> None:
     trainer.close()
 
 
-def command() -> typer.Typer:
-    """Return the command line, whose options are the fields of `Config`."""
+ABOUT = """Train a model by what its actions lead to.
+
+Example: python -m dpepo.train --algorithm dpepo --model sft --out run"""
+
+
+def command(start: Callable[[Path, Config], None] = main, about: str = ABOUT) -> typer.Typer:
+    """Return the command line of `start`, whose options are the fields of `Config`."""
     described = dict(re.findall(r"^ {8}(\w+): (.+)$", Config.__doc__ or "", re.MULTILINE))
     kinds = get_type_hints(Config)
     kinds["mode"] = kinds["weight_mode"] = kinds["precision"] = str
@@ -369,12 +343,9 @@ def command() -> typer.Typer:
     )
 
     def run(**given: Any) -> None:
-        main(given.pop("out"), Config(**given))
+        start(given.pop("out"), Config(**given))
 
-    run.__doc__ = (
-        "Train a model by what its actions lead to.\n\n"
-        "Example: python -m dpepo.train --algorithm dpepo --model sft --out run"
-    )
+    run.__doc__ = about
     run.__signature__ = inspect.Signature([folder, *options])  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in (folder, *options)}
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

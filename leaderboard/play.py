@@ -57,7 +57,7 @@ class _Running:
 
 
 def play(
-    envs: Sequence[ParallelTextEnv], agent: Agent, tasks: Iterable[Task], seed: int
+    envs: Sequence[ParallelTextEnv], agent: Agent, tasks: Iterable[Task | None], seed: int
 ) -> Iterator[Result]:
     """Play every task once, one in each environment at a time, and yield results as they come.
 
@@ -65,6 +65,12 @@ def play(
     an agent that `overlaps` thinks about one half of the episodes, the other half is stepped. What
     an episode comes to depends on the task and the seed, not on its neighbours. A failure of the
     engine or the agent is a result with an error, never a zero, and ends no other episode.
+
+    Args:
+        envs: Environments of one task set.
+        agent: Who plays.
+        tasks: What to play; None among them says that there is nothing to start for the moment.
+        seed: Seed of the run.
 
     Raises:
         DataError, DependencyError: Nothing can be played before the user has installed something.

@@ -17,7 +17,7 @@ import parallel_envs
 from parallel_envs import ParallelTextEnv, Task
 from parallel_envs.alfworld.tasks import has_official_games
 
-__all__ = ["ENVIRONMENTS", "Protocol", "choose_tasks", "hash_of", "make_env"]
+__all__ = ["ENVIRONMENTS", "Protocol", "choose_tasks", "differences", "hash_of", "make_env"]
 
 # Short name: (Gymnasium id, split that is evaluated by default)
 ENVIRONMENTS = {
@@ -117,6 +117,17 @@ class Protocol:
         return protocol
 
 
+def differences(there: Protocol, now: Protocol) -> list[str]:
+    """Return what two protocols differ in, each with both of its values, shortened."""
+    # A trip through JSON, so that tuples compare as what is read back.
+    old, new = (json.loads(json.dumps(each.to_json())) for each in (there, now))
+    return [
+        f"{key}: {_brief(old[key])} there, {_brief(new[key])} now"
+        for key in new
+        if old[key] != new[key]
+    ]
+
+
 def hash_of(lines: Sequence[str]) -> str:
     """Return a short hash of a list of strings.
 
@@ -160,3 +171,8 @@ def choose_tasks(tasks: Sequence[Task], episodes: int | None, seed: int) -> tupl
         raise ValueError(f"--episodes must be in 1..{len(tasks)} for this split, not {episodes}")
     drawn = np.random.default_rng(seed).choice(len(tasks), size=episodes, replace=False)
     return tuple(tasks[index] for index in sorted(drawn.tolist()))
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:120]}… ({len(text)} characters)"

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from agents import Agent, ModelOptions, agent_names, make_agent
+from agents import ModelOptions, agent_names
 from agents.chat.model import Decoding, DecodingMode, ModelError
 from leaderboard.board import Played, group, label, row
-from leaderboard.play import play
-from leaderboard.protocol import ENVIRONMENTS, Protocol, choose_tasks, make_env
+from leaderboard.player import Player, Setup
+from leaderboard.protocol import ENVIRONMENTS, Protocol, choose_tasks
 from leaderboard.store import RunFolder, StoreError
-from parallel_envs import ParallelEnvsError, ParallelTextEnv, Task
+from parallel_envs import ParallelEnvsError, Task
 
 try:
     import typer
@@ -24,6 +25,9 @@ try:
     from leaderboard.report import group_table, types_table
 except ImportError as missing:
     sys.exit(f"{missing}; install it with: pip install 'parallel-text-envs[leaderboard]'")
+
+if TYPE_CHECKING:
+    from leaderboard.cluster import ClusterPlayer
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -118,6 +122,23 @@ def run(
             help="Precision of a model in this process.", rich_help_panel="Agents with a model"
         ),
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            help="Play on a Ray cluster: auto, HOST:PORT, ray://HOST:PORT, or local for the cores "
+            "of this machine. The results are the same.",
+            rich_help_panel="Many machines",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="With --ray: processes that play, --batch episodes each; by default one for each "
+            "CPU of the cluster, with a --model for each GPU if there is one.",
+            min=1,
+            rich_help_panel="Many machines",
+        ),
+    ] = None,
     out: Annotated[
         Path, typer.Option(help="Folder of the results; a stopped run in it is taken up again.")
     ] = Path("results"),
@@ -132,42 +153,36 @@ def run(
     logging.basicConfig(format="%(levelname)s: %(message)s")
     # Where the output is a file, lines are as long as the table needs.
     console = Console(width=None if sys.stdout.isatty() else 200, markup=False, highlight=False)
-    try:
-        envs = [make_env(env, split, n, max_turns)]
-        made = envs[0]
-        tasks = choose_tasks(made.task_set.tasks, episodes, seed)
-        options = model and ModelOptions(
-            model=model,
-            style=style,
-            decoding=Decoding(temperature, top_p, max_tokens, _mode(decoding), think),
-            budget=budget,
-            back_end={"dtype": dtype} if dtype else {},
-        )
-        players = {name: _player(name, options or None, made) for name in agent}
-    except (ParallelEnvsError, ModelError, ValueError) as error:
-        raise typer.BadParameter(str(error)) from error
-    rows = []
-    try:
-        asks = any(player.overlaps for player in players.values())
-        for _ in range(1, min(batch or (16 if asks else 1), len(tasks))):
-            envs.append(ParallelTextEnv(made.task_set.share(), n, max_turns=max_turns))
-        for name, player in players.items():
-            protocol = Protocol.of(name, env, made, seed, tasks, player.settings)
-            folder = RunFolder(out / protocol.run_name)
-            _play_all(envs, player, tasks, seed, folder, protocol)
-            rows.append(row(label(protocol), [(protocol, "unverified", folder.latest())]))
-            _show_errors(console, rows[-1].played, folder.path)
-    except (ParallelEnvsError, StoreError) as error:
-        console.print(f"Error: {error}")
-        raise typer.Exit(1) from error
-    except KeyboardInterrupt:
-        console.print(f"Stopped. Run the same command again to go on; results are in {out}.")
-        raise typer.Exit(130) from None
-    finally:
-        for player in players.values():
-            player.close()
-        for each in envs:
-            each.close()
+    with contextlib.ExitStack() as stack:
+        try:
+            options = model and ModelOptions(
+                model=model,
+                style=style,
+                decoding=Decoding(temperature, top_p, max_tokens, _mode(decoding), think),
+                budget=budget,
+                back_end={"dtype": dtype} if dtype else {},
+            )
+            names = tuple(dict.fromkeys(agent))
+            setup = Setup(env, split, n, max_turns, names, options or None, batch)
+            player = _player(setup, ray, workers)
+            stack.callback(player.close)
+            tasks = choose_tasks(player.env.task_set.tasks, episodes, seed)
+        except (ParallelEnvsError, ModelError, ValueError) as error:
+            raise typer.BadParameter(str(error)) from error
+        rows = []
+        try:
+            for name in names:
+                protocol = Protocol.of(name, env, player.env, seed, tasks, player.settings[name])
+                folder = RunFolder(out / protocol.run_name)
+                _play_all(player, tasks, folder, protocol)
+                rows.append(row(label(protocol), [(protocol, "unverified", folder.latest())]))
+                _show_errors(console, rows[-1].played, folder.path)
+        except (ParallelEnvsError, StoreError) as error:
+            console.print(f"Error: {error}")
+            raise typer.Exit(1) from error
+        except KeyboardInterrupt:
+            console.print(f"Stopped. Run the same command again to go on; results are in {out}.")
+            raise typer.Exit(130) from None
     table = group(rows)
     console.print(group_table(table, ranked=False))
     console.print(types_table(table))
@@ -183,26 +198,23 @@ def _mode(text: str) -> DecodingMode:
     raise ValueError(f"--decoding must be free or admissible, not {text!r}")
 
 
-def _player(name: str, options: ModelOptions | None, env: ParallelTextEnv) -> Agent:
-    agent = make_agent(name, options, env.n)
-    wanted = getattr(agent, "expert", None)
-    if wanted is not None and wanted not in env.task_set.experts:
-        raise ValueError(f"agent {name!r} needs the expert {wanted!r}, which this engine lacks")
-    return agent
+def _player(setup: Setup, address: str | None, workers: int | None) -> Player | ClusterPlayer:
+    if address is None:
+        if workers is not None:
+            raise ValueError("--workers is the number of workers of a cluster; give --ray as well")
+        return Player(setup)
+    from leaderboard.cluster import ClusterPlayer
+
+    return ClusterPlayer(setup, address, workers)
 
 
 def _play_all(
-    envs: Sequence[ParallelTextEnv],
-    agent: Agent,
-    tasks: Sequence[Task],
-    seed: int,
-    folder: RunFolder,
-    protocol: Protocol,
+    player: Player | ClusterPlayer, tasks: Sequence[Task], folder: RunFolder, protocol: Protocol
 ) -> None:
     with folder.opened(protocol) as finished:
         missing = [task for task in tasks if task.id not in finished]
         for result in tqdm(
-            play(envs, agent, missing, seed),
+            player.play(protocol, missing),
             desc=protocol.agent,
             unit="episode",
             total=len(tasks),

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from leaderboard.protocol import Protocol
+from leaderboard.protocol import Protocol, differences
 from leaderboard.result import Result
 
 logger = logging.getLogger(__name__)
@@ -174,14 +174,7 @@ class RunFolder:
         if not self._protocol.exists() and not self.episodes.exists():
             write_whole(self._protocol, (json.dumps(protocol.to_json(), indent=2) + "\n").encode())
             return
-        # A trip through JSON, so that tuples compare as what is read back.
-        old = self.protocol().to_json()
-        new = Protocol.from_json(json.loads(json.dumps(protocol.to_json()))).to_json()
-        changed = [
-            f"{key}: {_brief(old[key])} there, {_brief(new[key])} now"
-            for key in new
-            if old[key] != new[key]
-        ]
+        changed = differences(self.protocol(), protocol)
         if changed:
             raise StoreError(
                 f"{self.path} holds results of another protocol ({'; '.join(changed)}). "
@@ -243,8 +236,3 @@ def _explained(path: Path) -> Iterator[None]:
             else "Choose another --out."
         )
         raise StoreError(f"cannot write to {path}: {error.strerror}. {hint}") from error
-
-
-def _brief(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 200 else f"{text[:120]}… ({len(text)} characters)"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import secrets
+from collections.abc import Iterator
+from typing import Any
 
 import hypothesis
 import pytest
@@ -17,6 +20,11 @@ hypothesis.settings.register_profile(
     suppress_health_check=list(hypothesis.HealthCheck),
 )
 hypothesis.settings.load_profile("repeatable")
+
+# Ray reads these when it is imported. Without a token it would write one to the home folder.
+os.environ.setdefault("RAY_AUTH_MODE", "token")
+os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,3 +51,17 @@ def env(engine: str) -> ParallelTextEnv:
     made = make(engine, n=3)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def two_nodes() -> Iterator[Any]:
+    """A Ray cluster in this machine, of two nodes with a CPU each."""
+    from ray.cluster_utils import Cluster
+
+    # A node that is gone is noticed soon.
+    health = {"health_check_period_ms": 500, "health_check_failure_threshold": 4}
+    head = {"num_cpus": 1, "include_dashboard": False, "_system_config": health}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    cluster.add_node(num_cpus=1)
+    yield cluster
+    cluster.shutdown()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from agents import make_agent
@@ -11,6 +13,7 @@ from agents.compact import notebook_of
 from agents.history import History, Step
 from agents.notebook import Notebook, read_goal
 from agents.prompt import render, style
+from agents.searcher import choose
 from leaderboard.play import play
 from leaderboard.protocol import make_env
 from parallel_envs import ParallelTextEnv
@@ -76,6 +79,34 @@ def test_what_one_replica_sees_all_know() -> None:
     assert notebook.hands[1].treated == set()
 
 
+def test_who_draws_uses_what_is_at_hand() -> None:
+    text = "Looking quickly around you, you see a desk 1, a safe 1, a safe 2, and a safe 3."
+    notebook = Notebook.start("Your task is to: put a cd in safe.", text, 3)
+    for replica, safe in enumerate(("safe 3", "safe 2", "desk 1")):
+        notebook.note(replica, "go to desk 1", "On the desk 1, you see a cd 1, and a cd 2.")
+        notebook.note(replica, "take cd 2 from desk 1", "You pick up the cd 2 from the desk 1.")
+        notebook.note(replica, f"go to {safe}", f"On the {safe}, you see nothing.")
+    here = [[f"move cd 2 to {place}"] for place in ("safe 3", "safe 2", "desk 1")]
+    safes = [f"go to safe {i}" for i in (1, 2, 3)]
+    drawn = [
+        choose(notebook, [[*actions, *safes] for actions in here], np.random.default_rng(seed))
+        for seed in range(20)
+    ]
+    assert {joint[:2] for joint in drawn} == {("move cd 2 to safe 3", "move cd 2 to safe 2")}
+    assert {joint[2] for joint in drawn} == set(safes)
+
+
+@pytest.mark.parametrize("rng", [None, np.random.default_rng(0)])
+def test_what_was_taken_by_mistake_is_put_down_where_it_is(rng: np.random.Generator | None) -> None:
+    text = "Looking quickly around you, you see a desk 1, and a safe 1."
+    notebook = Notebook.start("Your task is to: put a cd in safe.", text, 1)
+    notebook.note(0, "go to desk 1", "On the desk 1, you see a pen 1.")
+    notebook.note(0, "take pen 1 from desk 1", "You pick up the pen 1 from the desk 1.")
+    assert choose(notebook, [["go to safe 1", "move pen 1 to desk 1"]], rng) == (
+        "move pen 1 to desk 1",
+    )
+
+
 def test_other_games_are_an_error_and_not_a_zero() -> None:
     env = ParallelTextEnv(ToyTasks(), 2)
     (result,) = play([env], make_agent("searcher"), env.task_set.tasks[:1], seed=0)
@@ -88,7 +119,7 @@ def test_the_compact_prompt_is_short_and_says_what_was_seen(env: ParallelTextEnv
     observation, info = env.reset(options={"task_id": task.id})
     history = History.start(observation, info)
     (result,) = play([make_env("alfworld", "valid_unseen", 4, 25)], agent, [task], seed=0)
-    longest = 0
+    longest = found = 0
     for turn in result.episode.turns:
         prompt = render(history, style("compact"))
         text = prompt.messages[1]["content"]
@@ -96,9 +127,20 @@ def test_the_compact_prompt_is_short_and_says_what_was_seen(env: ParallelTextEnv
         notebook = notebook_of(history)
         for place in notebook.unseen():
             assert place.split()[0] in text
+        for line, hand, actions in zip(
+            text.splitlines()[-4:], notebook.hands, info["admissible_actions"], strict=True
+        ):
+            assert (" target" in line) == hand.place.startswith(notebook.goal.target)
+            assert (" tool" in line) == hand.place.startswith("microwave")
+            near = line.partition(" , here ")[2].split(" , ")[0]
+            if near and not hand.held and " closed" not in line:
+                taken = {f"take {item} from {hand.place}" for item in re.findall(r"\w+ \d+", near)}
+                assert taken <= set(actions)
+                found += len(taken)
         observation, *_, info = env.step(turn.actions)
         history = history.after(turn.actions, observation, info)
     assert longest < 250
+    assert found
     assert "goal: put hot" in text
     assert "holds" in text
 
@@ -116,10 +158,11 @@ def test_the_compact_prompt_of_another_game_is_short_whatever_is_said() -> None:
     )
     _, message = render(history, style("compact")).messages
     lines = message["content"].splitlines()
-    assert [line.split(":")[0] for line in lines] == ["task", "env 1", "env 2", "env 3", "env 4"]
-    assert lines[1] == "env 1: start : you are in the hall"
-    assert lines[2].startswith("env 2: start : you are in the hall , think env 2 won env_1 look")
+    tags = [f"<env_{i}>" for i in (1, 2, 3, 4)]
+    assert [line.split()[0] for line in lines] == ["task:", *tags]
+    assert lines[1] == "<env_1> start : you are in the hall"
+    assert lines[2].startswith("<env_2> start : you are in the hall , think env 2 won env_1 look")
     assert lines[3].endswith(" , lost")
     assert lines[4].endswith(" , won")
-    assert "<" not in message["content"]
+    assert message["content"].count("<") == 4, "no text can pass for the line of a replica"
     assert len(message["content"].split()) < 400

@@ -129,7 +129,7 @@ def test_prompts_are_short(played: dict[str, Turns]) -> None:
     assert max(len(example.tokens) for example in sft.examples(turns, tokenizer)) <= context
     first, second = (text(turn).splitlines() for turn in played[PLAIN][:2])
     assert first[0].startswith("task: your task is to find a n non-living thing first focus on")
-    assert first[1].startswith("env 1: start : this outside location is called the outside ")
+    assert first[1].startswith("<env_1> start : this outside location is called the outside ")
     assert second[1].endswith(f" , {joint(played[PLAIN][0])[0]} : the door is now open")
 
 

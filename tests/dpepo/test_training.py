@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,23 @@ def test_the_loss_is_of_the_reply_and_a_little_of_the_prompt(data: Path) -> None
     assert float(replies) == pytest.approx(float(sum(r for _, r in expected)) / reply, rel=1e-4)
     whole = sum(0.1 * p + r for p, r in expected) / (0.1 * prompt + reply)
     assert float(value) == pytest.approx(float(whole), rel=1e-4)
+
+
+def test_every_weight_has_one_optimizer(data: Path) -> None:
+    model = tiny_model(tiny_tokenizer(["a"]), layers=2, width=32)
+    names = {id(weight): name for name, weight in model.named_parameters()}
+
+    def held(recipe: sft.Recipe) -> list[list[str]]:
+        return [
+            [names[id(weight)] for group in optimizer.param_groups for weight in group["params"]]
+            for optimizer, _ in sft.optimizers(model, recipe)
+        ]
+
+    (alone,) = held(sft.Recipe())
+    adam, muon = held(sft.Recipe(matrix_lr=0.02))
+    assert sorted(alone) == sorted(adam + muon) == sorted(names.values())
+    assert all(re.search(r"layers\.\d+\.(mlp|self_attn)", name) for name in muon)
+    assert not any(re.search(r"layers\.\d+\.(mlp|self_attn)", name) for name in adam)
 
 
 def test_learning_lowers_the_loss(folder: Path) -> None:

@@ -1,0 +1,1 @@
+"""The same algorithms on many machines and GPUs, plugged into existing engines."""
