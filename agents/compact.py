@@ -149,12 +149,11 @@ def _state(hand: Hand, notebook: Notebook, replica: int) -> str:
 def _wanted(notebook: Notebook) -> list[str]:
     """Return what was seen of the things that the goal names."""
     goal = notebook.goal
-    kinds = {goal.item, goal.target} if goal.look else {goal.item}
-    return [item for item in sorted(notebook.seen) if kind(item) in kinds]
+    return notebook.seen_of(goal.item, *([goal.target] if goal.look else []))
 
 
 def _listed(notebook: Notebook, wanted: str) -> str:
-    return _grouped([place for place in notebook.places if kind(place) == wanted])
+    return _grouped(notebook.places_of(wanted))
 
 
 def _grouped(places: Sequence[str]) -> str:

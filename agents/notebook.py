@@ -141,6 +141,14 @@ class Notebook:
         hand = self.hands[replica]
         return "" if item == hand.held else hand.moved.get(item, self.seen.get(item, ""))
 
+    def places_of(self, wanted: str) -> list[str]:
+        """Return the receptacles of a kind, in the order of the start."""
+        return [place for place in self.places if kind(place) == wanted]
+
+    def seen_of(self, *kinds: str) -> list[str]:
+        """Return the objects of some kinds that were seen, by name."""
+        return [item for item in sorted(self.seen) if kind(item) in kinds]
+
     def unseen(self) -> list[str]:
         """Return the receptacles that nobody has looked into, in the order of the start."""
         return [place for place in self.places if place not in self.looked]

@@ -88,7 +88,7 @@ def reason(notebook: Notebook) -> str:
     if holding:
         return f"{VERBS[goal.tool or '']} {holding[0].held}"
     moved = {item for hand in notebook.hands for item in hand.moved}
-    loose = [o for o in sorted(notebook.seen) if kind(o) == goal.item and o not in moved]
+    loose = [item for item in notebook.seen_of(goal.item) if item not in moved]
     return f"take {loose[0]}" if loose else f"find {goal.item}"
 
 
@@ -108,23 +108,19 @@ def _errand(
         here = [pair for pair in places if pair[1] == hand.place]
         return here[0] if here else places[rng.integers(len(places))]
 
-    def all_of(wanted: str) -> list[str]:
-        return [place for place in notebook.places if kind(place) == wanted]
-
     if hand.held and kind(hand.held) != goal.item:  # Taken by mistake.
         return f"move {hand.held} to {hand.place}", hand.place
+    if hand.held and goal.tool and hand.held not in hand.treated:
+        tool = pick(notebook.places_of(goal.tool))
+        return (f"{VERBS[goal.tool]} {hand.held} with {tool[0]}", tool[1]) if tool else None
+    if hand.held and goal.look:
+        lamp = pick(notebook.seen_of(goal.target))
+        return (f"use {lamp[0]}", lamp[1]) if lamp else None
     if hand.held:
-        if goal.tool and hand.held not in hand.treated:
-            verb, link, chosen = VERBS[goal.tool], "with", pick(all_of(goal.tool))
-        elif goal.look:
-            lamps = sorted(item for item in notebook.seen if kind(item) == goal.target)
-            lamp = pick(lamps)
-            return (f"use {lamp[0]}", lamp[1]) if lamp else None
-        else:
-            put = sorted({p for item, p in hand.moved.items() if kind(item) == goal.item})
-            verb, link, chosen = "move", "to", pick(put or all_of(goal.target))
-        return (f"{verb} {hand.held} {link} {chosen[0]}", chosen[1]) if chosen else None
-    item = pick([o for o in sorted(notebook.seen) if kind(o) == goal.item and o not in hand.moved])
+        put = sorted({place for item, place in hand.moved.items() if kind(item) == goal.item})
+        target = pick(put or notebook.places_of(goal.target))
+        return (f"move {hand.held} to {target[0]}", target[1]) if target else None
+    item = pick([item for item in notebook.seen_of(goal.item) if item not in hand.moved])
     return (f"take {item[0]} from {item[1]}", item[1]) if item else None
 
 

@@ -25,7 +25,6 @@ from agents import ModelOptions, make_agent
 from agents.chat import Decoding, open_model
 from leaderboard.play import play
 from leaderboard.protocol import make_env
-from parallel_envs import ParallelTextEnv
 
 OUT = Path(__file__).parent / "results" / "generation.json"
 N, TURNS, EPISODES, TOKENS = 4, 6, 16, 200
@@ -56,9 +55,7 @@ def measure(back_end: str, model: Any, batch: int) -> dict[str, Any]:
     decoding = Decoding(temperature=1.0, max_tokens=TOKENS, mode="admissible")
     agent = make_agent("parallel", ModelOptions(model, decoding=decoding), N)
     first = make_env("alfworld", "valid_unseen", N, TURNS)
-    envs = [first] + [
-        ParallelTextEnv(first.task_set.share(), N, max_turns=TURNS) for _ in range(batch - 1)
-    ]
+    envs = [first, *(first.sibling() for _ in range(1, batch))]
     tasks = first.task_set.tasks[:: 134 // EPISODES][:EPISODES]
     start = time.perf_counter()
     results = list(play(envs, agent, tasks, seed=0))

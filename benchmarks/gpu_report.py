@@ -23,8 +23,7 @@ def main(work: Path) -> None:
     """Print the page."""
     print(f"torch {torch.__version__}, transformers {transformers.__version__}\n")
     samples = work / "gpu.csv"
-    if samples.exists() and (rows := samples.read_text().splitlines()):
-        parts = [row.split(", ") for row in rows]
+    if samples.exists() and (parts := [s.split(", ") for s in samples.read_text().splitlines()]):
         busy, memory = fmean(float(p[1]) for p in parts), max(float(p[2]) for p in parts)
         print(f"{parts[0][0]}: busy {busy:.0f} % of the time, {memory:.0f} MiB at most\n")
     print("| step | updates | tokens | seconds | tokens per second |\n|---|---|---|---|---|")

@@ -1,6 +1,6 @@
 """From random weights to trained agents on two cores: SFT, then GRPO, GiGPO and DPEPO.
 
-    python benchmarks/training.py WORK --seeds 1          # under an hour
+    python benchmarks/training.py WORK --seeds 1
     python benchmarks/training.py WORK --seeds 3 --ablations 1
 
 Runs the commands of docs/training.md, two at a time with a thread each where it can, plays every
@@ -41,7 +41,6 @@ from leaderboard.play import play
 from leaderboard.protocol import Protocol, make_env
 from leaderboard.stats import paired
 from leaderboard.store import RunFolder
-from parallel_envs import ParallelTextEnv
 from parallel_envs.alfworld import blueprint, downward
 
 OUT = Path(__file__).parent / "results" / "training.json"
@@ -140,9 +139,7 @@ def train(work: Path, chosen: list[Run]) -> None:
 
 def demonstrate(path: Path, games: tuple[str, ...]) -> None:
     """Write one file of demonstrations."""
-    part = path.with_suffix(".part")
-    command(path.with_suffix(".log"), "dpepo.demonstrate", str(part), *games)
-    part.rename(path)
+    command(path.with_suffix(".log"), "dpepo.demonstrate", str(path), *games)
 
 
 def reinforce(work: Path, run: Run) -> None:
@@ -176,8 +173,7 @@ def evaluate(work: Path, split: str, mode: DecodingMode, models: list[Run]) -> N
     blueprint.blueprint = downward.exclusive(lru_cache(None)(blueprint.Blueprint))
     for run in models:
         first = make_env("alfworld", split, run.n, TURNS)
-        twins = (first.task_set.share() for _ in range(1, BATCH))
-        envs = [first, *(ParallelTextEnv(twin, run.n, max_turns=TURNS) for twin in twins)]
+        envs = [first, *(first.sibling() for _ in range(1, BATCH))]
         model = TransformersModel(str(work / run.name), batch_size=BATCH)
         agent = make_agent(run.algorithm, ModelOptions(model, "compact", decoding(mode)), run.n)
         tasks = first.task_set.tasks
@@ -328,6 +324,7 @@ def page(data: dict[str, Any]) -> str:
     return "\n".join(
         [
             f"Machine: {data['machine']}. Command: `{data['command']}`.",
+            *(["", data["note"]] if "note" in data else []),
             "",
             *lines,
             "",

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import gymnasium
 import numpy as np
 import typer
 from tqdm import tqdm
@@ -24,7 +23,8 @@ from agents.prompt import Style, render, style
 from agents.registry import look_up
 from agents.reply import render_reply
 from agents.searcher import choose, reason
-from parallel_envs import ParallelTextEnv, Task
+from parallel_envs import ParallelEnvsError, ParallelTextEnv, Task
+from parallel_envs.registration import constructor
 
 __all__ = ["COURSES", "Course", "Teacher", "demonstrate", "demonstrations", "expert_plan"]
 
@@ -37,12 +37,10 @@ class Course:
     """How a game is taught.
 
     Attributes:
-        env: Id of the environment.
         teacher: Returns the teacher of a task, None where that one knows no way to win.
         undisturbed: How many replicas, from the first, are never made to stray.
     """
 
-    env: str
     teacher: Callable[[ParallelTextEnv, Task, np.random.Generator], Teacher | None]
     undisturbed: int = 0
 
@@ -90,7 +88,7 @@ def expert_plan(env: ParallelTextEnv, task: Task) -> tuple[str, ...]:
         env: Has the tasks and the turn limit; it is not played in.
         task: The task.
     """
-    alone = ParallelTextEnv(env.task_set.share(), 1, max_turns=env.max_turns)
+    alone = env.sibling(1)
     _, info = alone.reset(options={"task_id": task.id})
     original, plan = alone.expert_plan(), []
     for action in original if _wins(alone, original) else ():
@@ -180,8 +178,8 @@ def _next_deed(plan: Sequence[str]) -> str:
 # Any game.
 
 COURSES = {
-    "alfworld": Course("ParallelALFWorld-v0", _searcher),
-    "scienceworld": Course("ParallelScienceWorld-v0", _expert, undisturbed=1),
+    "alfworld": Course(_searcher),
+    "scienceworld": Course(_expert, undisturbed=1),
 }
 
 
@@ -274,19 +272,17 @@ def main(
     try:
         course = look_up(env, COURSES, "environment")
         look = style(prompt)
-    except ValueError as error:
+        worlds = [constructor(env)(n=each, split=split, max_turns=max_turns) for each in n]
+    except (ValueError, ParallelEnvsError) as error:
         raise typer.BadParameter(str(error)) from error
-    count = 0
-    with out.open("w", encoding="utf-8") as file:
-        for replicas in n:
-            made = gymnasium.make(
-                course.env, n=replicas, split=split, max_turns=max_turns, disable_env_checker=True
-            ).unwrapped
-            assert isinstance(made, ParallelTextEnv)
-            for turn in demonstrations(made, games, course, look, noise, seed):
+    count, part = 0, out.with_name(f"{out.name}.part")  # a stopped run leaves no half file
+    with part.open("w", encoding="utf-8") as file:
+        for world in worlds:
+            for turn in demonstrations(world, games, course, look, noise, seed):
                 file.write(json.dumps(turn) + "\n")
                 count += 1
-            made.close()
+            world.close()
+    part.replace(out)
     typer.echo(f"Written: {out}, {count} turns.")
 
 

@@ -156,11 +156,12 @@ def train(model: Any, data: Sequence[Example], recipe: Recipe) -> Iterator[dict[
 
 def optimizers(model: Any, recipe: Recipe) -> list[tuple[torch.optim.Optimizer, float]]:
     """Return what trains the weights of a model: optimizers with their greatest learning rates."""
-    named = list(model.named_parameters())
-    # Muon (Jordan et al., 2024) is for matrices between activations, not for embeddings.
-    inner = [p for name, p in named if p.ndim == 2 and ".layers." in name and recipe.matrix_lr]
-    known = set(map(id, inner))
-    others = [p for _, p in named if id(p) not in known]
+    inner: list[torch.nn.Parameter] = []
+    others: list[torch.nn.Parameter] = []
+    for name, weight in model.named_parameters():
+        # Muon (Jordan et al., 2024) is for matrices between activations, not for embeddings.
+        matrix = weight.ndim == 2 and ".layers." in name
+        (inner if matrix and recipe.matrix_lr else others).append(weight)
     adam = torch.optim.AdamW(others, lr=recipe.lr, weight_decay=recipe.decay, betas=(0.9, 0.98))
     if not inner:
         return [(adam, recipe.lr)]

@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-import gymnasium
 import numpy as np
 import torch
 import typer
@@ -28,15 +27,14 @@ from agents.chat_agent import ChatAgent
 from agents.prompt import style
 from dpepo.advantages import estimator_names
 from dpepo.curves import Curves, alarms
-from dpepo.lessons import lessons, objective, rows_of
+from dpepo.lessons import lessons, objective
 from dpepo.policy import Policy, Precision, arithmetic
 from dpepo.rollout import Played, rollout
 from dpepo.weights import Mode, WeightConfig
-from parallel_envs import ParallelEnvsError, ParallelTextEnv, Task
+from parallel_envs import ParallelEnvsError, Task
+from parallel_envs.registration import constructor
 
-__all__ = ["Config", "Trainer", "command", "main", "rows_of"]
-
-ENVIRONMENTS = {"alfworld": "ParallelALFWorld-v0", "scienceworld": "ParallelScienceWorld-v0"}
+__all__ = ["Config", "Trainer", "command", "main"]
 
 
 @dataclass(frozen=True)
@@ -137,18 +135,9 @@ class Trainer:
         )
         self.rng = np.random.default_rng(config.seed)
         self.update = self.env_steps = 0
-        first = gymnasium.make(
-            ENVIRONMENTS[config.env],
-            n=config.n,
-            split=config.split,
-            max_turns=config.max_turns,
-            disable_env_checker=True,
-        ).unwrapped
-        assert isinstance(first, ParallelTextEnv)
-        self.envs = [first]
-        for _ in range(1, min(config.batch, config.tasks * config.group)):
-            twin = ParallelTextEnv(first.task_set.share(), config.n, max_turns=config.max_turns)
-            self.envs.append(twin)
+        first = constructor(config.env)(n=config.n, split=config.split, max_turns=config.max_turns)
+        others = range(1, min(config.batch, config.tasks * config.group))
+        self.envs = [first, *(first.sibling() for _ in others)]
 
     def run(self) -> Iterator[dict[str, float]]:
         """Make every update that is still missing, and yield what each came to."""
@@ -305,11 +294,14 @@ def main(out: Path, config: Config) -> None:
         raise typer.BadParameter(str(error)) from error
     (out / "run.json").write_text(json.dumps(asdict(config), indent=2) + "\n")
     curves = Curves(out, trainer.update)
-    bar = tqdm(total=config.updates, initial=trainer.update, unit="update", disable=None)
+    unit, total = (
+        ("env_steps", config.env_steps) if config.env_steps else ("update", config.updates)
+    )
+    bar = tqdm(total=total, initial=getattr(trainer, unit), unit=f" {unit}", disable=None)
     for row in trainer.run():
         curves.add(row)
-        bar.update()
-        bar.set_postfix_str(f"won {row['won']:.2f}, {row['env_steps']} steps")
+        bar.update(row[unit] - bar.n)
+        bar.set_postfix_str(f"won {row['won']:.2f}, {row['update']} updates")
         for alarm in alarms(curves.rows):
             tqdm.write(f"WARNING after update {row['update']}: {alarm}")
     bar.close()

@@ -69,8 +69,7 @@ class Player:
     def room(self, number: int) -> Sequence[ParallelTextEnv]:
         """Return as many environments of one task set."""
         while len(self._envs) < number:
-            twin = self.env.task_set.share()
-            self._envs.append(ParallelTextEnv(twin, self.env.n, max_turns=self.env.max_turns))
+            self._envs.append(self.env.sibling())
         return self._envs[:number]
 
     def play(self, protocol: Protocol, tasks: Sequence[Task]) -> Iterator[Result]:

@@ -10,21 +10,17 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import Any, Self
 
-import gymnasium
 import numpy as np
 
 import parallel_envs
 from parallel_envs import ParallelTextEnv, Task
 from parallel_envs.alfworld.tasks import has_official_games
+from parallel_envs.registration import constructor
 
-__all__ = ["ENVIRONMENTS", "Protocol", "choose_tasks", "differences", "hash_of", "make_env"]
+__all__ = ["SPLITS", "Protocol", "choose_tasks", "differences", "hash_of", "make_env"]
 
-# Short name: (Gymnasium id, split that is evaluated by default)
-ENVIRONMENTS = {
-    "alfworld": ("ParallelALFWorld-v0", "valid_unseen"),
-    "scienceworld": ("ParallelScienceWorld-v0", "L1"),
-    "toy": ("ParallelToy-v0", "test"),
-}
+# The split of each environment that is evaluated by default.
+SPLITS = {"alfworld": "valid_unseen", "scienceworld": "L1", "toy": "test"}
 
 
 @dataclass(frozen=True)
@@ -142,21 +138,11 @@ def make_env(
     name: str, split: str | None, n: int, max_turns: int, stop: str = "first_win"
 ) -> ParallelTextEnv:
     """Return a new environment without Gymnasium's wrappers; None is the split of evaluations."""
-    if name not in ENVIRONMENTS:
-        raise ValueError(f"--env must be one of {', '.join(ENVIRONMENTS)}, not {name!r}")
-    env_id, default = ENVIRONMENTS[name]
-    if name == "alfworld" and not has_official_games():
-        default = "generated:test"
-    made = gymnasium.make(
-        env_id,
-        n=n,
-        split=split or default,
-        max_turns=max_turns,
-        stop=stop,
-        disable_env_checker=True,
-    ).unwrapped
-    assert isinstance(made, ParallelTextEnv)
-    return made
+    make = constructor(name)
+    if not split:
+        official = name != "alfworld" or has_official_games()
+        split = SPLITS[name] if official else "generated:test"
+    return make(n=n, split=split, max_turns=max_turns, stop=stop)
 
 
 def choose_tasks(tasks: Sequence[Task], episodes: int | None, seed: int) -> tuple[Task, ...]:

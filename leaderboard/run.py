@@ -13,7 +13,7 @@ from agents import ModelOptions, agent_names
 from agents.chat.model import Decoding, DecodingMode, ModelError
 from leaderboard.board import Played, group, label, row
 from leaderboard.player import Player, Setup
-from leaderboard.protocol import ENVIRONMENTS, Protocol, choose_tasks
+from leaderboard.protocol import SPLITS, Protocol, choose_tasks
 from leaderboard.store import RunFolder, StoreError
 from parallel_envs import ParallelEnvsError, Task
 
@@ -37,12 +37,12 @@ def run(
     agent: Annotated[
         list[str], typer.Option(help=f"Agent to run, may be repeated: {', '.join(agent_names())}.")
     ],
-    env: Annotated[str, typer.Option(help=f"One of {', '.join(ENVIRONMENTS)}.")] = "alfworld",
+    env: Annotated[str, typer.Option(help=f"One of {', '.join(SPLITS)}.")] = "alfworld",
     split: Annotated[
         str | None,
         typer.Option(
             help="Split of the tasks; by default "
-            + ", ".join(f"{split} for {name}" for name, (_, split) in ENVIRONMENTS.items())
+            + ", ".join(f"{split} for {name}" for name, split in SPLITS.items())
             + "."
         ),
     ] = None,

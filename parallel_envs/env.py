@@ -314,6 +314,24 @@ class ParallelTextEnv(gymnasium.Env[Observation, tuple[str, ...]]):
         twin._reached, twin._visited = list(self._reached), set(self._visited)
         return twin
 
+    def sibling(self, n: int | None = None) -> ParallelTextEnv:
+        """Return a new environment with the tasks and rules of this one, to be played beside it.
+
+        What the task set holds open, such as a Java server, is shared.
+
+        Args:
+            n: Number of replicas, by default as many.
+
+        Example:
+            >>> from parallel_envs.toy import ToyTasks
+            >>> env = ParallelTextEnv(ToyTasks(), n=3, max_turns=9)
+            >>> env.sibling().max_turns, env.sibling(1).n
+            (9, 1)
+        """
+        return ParallelTextEnv(
+            self.task_set.share(), n or self.n, max_turns=self.max_turns, stop=self.stop
+        )
+
     def record(self, terminated: bool = False, truncated: bool = False) -> Episode:
         """Return the record of the episode as far as it has been played.
 

@@ -25,7 +25,17 @@ ENTRY_POINTS = {
 
 
 def constructor(name: str) -> Callable[..., ParallelTextEnv]:
-    """Import and return the class of an environment."""
+    """Import and return the class of an environment.
+
+    Raises:
+        ValueError: No environment has this short name.
+
+    Example:
+        >>> constructor("toy")(n=2).n
+        2
+    """
+    if name not in ENTRY_POINTS:
+        raise ValueError(f"--env must be one of {', '.join(ENTRY_POINTS)}, not {name!r}")
     return cast("Callable[..., ParallelTextEnv]", load_env_creator(ENTRY_POINTS[name][1]))
 
 

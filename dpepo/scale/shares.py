@@ -34,6 +34,8 @@ def share(config: Config, processes: int) -> Config:
         )
     if config.env_steps:
         raise ValueError("--env-steps is for dpepo.train alone; limit this run by --updates")
+    if config.ray or config.workers:
+        raise ValueError("--ray and --workers are for dpepo.train alone; here each process plays")
     return replace(config, tasks=config.tasks // processes)
 
 

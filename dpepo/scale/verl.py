@@ -164,8 +164,7 @@ def _idle(env: str, split: str, n: int, max_turns: int) -> list[ParallelTextEnv]
 def _borrowed(env: str, split: str, n: int, max_turns: int) -> Iterator[ParallelTextEnv]:
     """Lend an environment for one episode; one in which something failed is not lent again."""
     idle = _idle(env, split, n, max_turns)
-    tasks = idle[0].task_set
-    world = idle.pop() if len(idle) > 1 else ParallelTextEnv(tasks.share(), n, max_turns=max_turns)
+    world = idle.pop() if len(idle) > 1 else idle[0].sibling()
     try:
         yield world
     except BaseException:

@@ -19,10 +19,11 @@ from agents.chat_agent import ChatAgent
 from agents.prompt import style
 from agents.reply import parse_reply
 from dpepo import demonstrate, sft
+from dpepo.lessons import rows_of
 from dpepo.policy import Policy, token_logps
 from dpepo.rollout import rollout
 from dpepo.tiny import tiny_model, tiny_tokenizer
-from dpepo.train import Config, Trainer, command, rows_of
+from dpepo.train import Config, Trainer, command
 from dpepo.weights import WeightConfig, episode_weights
 from parallel_envs.episode import replay
 from tests.engines import make
@@ -339,6 +340,9 @@ def test_the_command_trains_and_explains_itself(folder: Path, tmp_path: Path) ->
     wrong = CliRunner().invoke(command(), [*arguments, "--algorithm", "ppo"])
     assert wrong.exit_code == 2
     assert "must be one of" in wrong.output
+    wrong = CliRunner().invoke(command(), [*arguments, "--env", "chess"])
+    assert wrong.exit_code == 2
+    assert "alfworld, scienceworld, toy" in wrong.output
 
 
 def test_rollouts_use_the_agents_own_prompt_and_parser(trainer: Trainer) -> None:

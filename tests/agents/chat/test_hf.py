@@ -17,7 +17,6 @@ from agents.reply import parse_reply
 from leaderboard.play import play
 from leaderboard.protocol import make_env
 from leaderboard.result import Result
-from parallel_envs import ParallelTextEnv
 from tests.agents.chat.tiny import tiny_model
 
 
@@ -167,9 +166,7 @@ def test_episodes_are_the_same_with_batch_1_and_16(folder: Path, agent: str) -> 
         )
         first = make_env("alfworld", "valid_unseen", 2, 3)
         tasks = first.task_set.tasks[::34][:4]
-        envs = [first] + [
-            ParallelTextEnv(first.task_set.share(), 2, max_turns=3) for _ in range(batch - 1)
-        ]
+        envs = [first] + [first.sibling() for _ in range(1, batch)]
         found = {r.task_id: r for r in play(envs, make_agent(agent, options, 2), tasks, 0)}
         for env in envs:
             env.close()

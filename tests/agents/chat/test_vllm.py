@@ -19,7 +19,6 @@ from agents.chat.grammar import parallel_grammar
 from agents.reply import parse_reply
 from leaderboard.play import play
 from leaderboard.protocol import make_env
-from parallel_envs import ParallelTextEnv
 from tests.agents.chat.tiny import tiny_model
 
 pytest.importorskip("vllm", reason="vLLM is not installed; see docs/agents.md")
@@ -114,7 +113,7 @@ def test_admissible_decoding_never_leaves_the_grammar(
 def test_a_whole_episode(request: pytest.FixtureRequest, where: str) -> None:
     options = ModelOptions(request.getfixturevalue(where), decoding=Decoding(max_tokens=20))
     env = make_env("toy", "test", 2, 3)
-    twin = ParallelTextEnv(env.task_set.share(), 2, max_turns=3)
+    twin = env.sibling()
     tasks = env.task_set.tasks[:3]
     results = list(play([env, twin], make_agent("parallel", options, 2), tasks, seed=0))
     assert [result.error for result in results] == [None] * 3
