@@ -45,11 +45,11 @@ from parallel_envs.alfworld import blueprint, downward
 
 OUT = Path(__file__).parent / "results" / "training.json"
 GAMES = ("--games", "1100", "--n", "4"), ("--games", "800", "--n", "1")
-SFT = ("--epochs", "1")
+PASSES = {"sft": "1", "sft2": "2"}  # of each cold start over the demonstrations
 ENV_STEPS, LONG = 24_000, 48_000
 RL = ("--group", "8", "--lr", "3e-4", "--updates", "1000", "--env-steps", str(ENV_STEPS))
 TASKS = {1: "8", 4: "4"}  # of an update, by n: about as many tokens
-TURNS, TEMPERATURE, BATCH = 25, 0.4, 64
+TURNS, BATCH = 25, 64
 SHIPPED = ("sft", "grpo", "gigpo", "dpepo")
 DIVERSITY = (
     "depth_repeat",
@@ -71,6 +71,7 @@ class Run:
         n: Number of replicas.
         seed: Its seed.
         options: Further options of dpepo.train.
+        start: The cold start that it goes on from.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Run:
     n: int
     seed: int
     options: tuple[str, ...] = ()
+    start: str = "sft"
 
     @property
     def label(self) -> str:
@@ -85,25 +87,58 @@ class Run:
         return self.name.removesuffix(f"-{self.seed}")
 
 
-# The cold start, played by one replica and by four.
-START = (Run("sft", "sft", 4, 0), Run("sft", "sft", 1, 0))
+@dataclass(frozen=True)
+class Exam:
+    """What models are played on, all games of a split.
+
+    Attributes:
+        split: Official split.
+        mode: Decoding.
+        temperature: That of the DPEPO paper, or that at which rollouts are drawn in training.
+    """
+
+    split: str
+    mode: DecodingMode
+    temperature: float
+
+    def __str__(self) -> str:
+        """Return the name in tables and folders."""
+        return f"{self.split} {self.mode} {self.temperature}"
+
+    @property
+    def decoding(self) -> Decoding:
+        """How replies are drawn."""
+        think = 8 if self.mode == "admissible" else 0
+        return Decoding(self.temperature, max_tokens=80, mode=self.mode, think=think)
+
+
+MAIN, WARM = Exam("valid_unseen", "admissible", 0.4), Exam("valid_unseen", "admissible", 1.0)
+EXAMS = MAIN, WARM, Exam("valid_seen", "admissible", 0.4), Exam("valid_unseen", "free", 0.4)
 
 
 def runs(seeds: int, ablations: int) -> list[Run]:
-    """Return the training runs in the order in which they are made."""
+    """Return the models in the order in which they are made, cold starts first."""
+    found = [Run("sft", "sft", 4, 0), Run("sft", "sft", 1, 0)]
     algorithms = (("dpepo", 4), ("grpo", 1), ("gigpo", 1))
-    found = [Run(f"{a}-{seed}", a, n, seed) for seed in range(seeds) for a, n in algorithms]
-    found.append(Run("dpepo-long-0", "dpepo", 4, 0, ("--env-steps", str(LONG))))
+    found += [Run(f"{a}-{seed}", a, n, seed) for seed in range(seeds) for a, n in algorithms]
+    if not ablations:
+        return found
     other = {
         # Games that need no download.
-        "generated": ("--split", "generated:train"),
-        "no-action": ("--alpha", "1", "--omega", "1"),
-        "no-transition": ("--gamma", "1", "--beta", "1"),
+        "dpepo-generated": ("sft", "--split", "generated:train"),
+        "dpepo-no-action": ("sft", "--alpha", "1", "--omega", "1"),
+        "dpepo-no-transition": ("sft", "--gamma", "1", "--beta", "1"),
+        "dpepo-long": ("sft", "--env-steps", str(LONG)),
+        "dpepo2": ("sft2", "--env-steps", str(LONG), "--steps", "3"),
     }
-    return found + [
-        Run(f"dpepo-{name}-{seed}", "dpepo", 4, seed, options)
-        for seed in range(ablations)
-        for name, options in other.items()
+    return [
+        *found,
+        Run("sft2", "sft", 4, 0, start="sft2"),
+        *(
+            Run(f"{name}-{seed}", "dpepo", 4, seed, tuple(options), start)
+            for seed in range(ablations)
+            for name, (start, *options) in other.items()
+        ),
     ]
 
 
@@ -123,17 +158,19 @@ def command(log: Path, *arguments: str, threads: int = 1) -> None:
 
 
 def train(work: Path, chosen: list[Run]) -> None:
-    """Make demonstrations, the cold start and the runs, as far as they are not there."""
+    """Make demonstrations, the cold starts and the runs, as far as they are not there."""
     files = [work / f"turns-n{games[-1]}.jsonl" for games in GAMES]
     with ThreadPoolExecutor(2) as pool:
         missing = [pair for pair in zip(files, GAMES, strict=True) if not pair[0].exists()]
         for done in [pool.submit(demonstrate, *pair) for pair in missing]:
             done.result()
-    if not (work / "sft" / "model.safetensors").exists():
-        options = (*map(str, files), "--out", str(work / "sft"), *SFT)
-        command(work / "sft.log", "dpepo.sft", *options, threads=2)
+    for start in dict.fromkeys(run.start for run in chosen):
+        if not (work / start / "model.safetensors").exists():
+            options = ("--out", str(work / start), "--epochs", PASSES[start])
+            command(work / f"{start}.log", "dpepo.sft", *map(str, files), *options, threads=2)
     with ThreadPoolExecutor(2) as pool:
-        for done in [pool.submit(reinforce, work, run) for run in chosen]:
+        learners = [run for run in chosen if run.algorithm != "sft"]
+        for done in [pool.submit(reinforce, work, run) for run in learners]:
             done.result()
 
 
@@ -144,7 +181,7 @@ def demonstrate(path: Path, games: tuple[str, ...]) -> None:
 
 def reinforce(work: Path, run: Run) -> None:
     """Make one training run, or what is missing of it."""
-    folders = ("--model", str(work / "sft"), "--out", str(work / run.name))
+    folders = ("--model", str(work / run.start), "--out", str(work / run.name))
     command(work / f"{run.name}.log", "dpepo.train", *options_of(run), *folders)
 
 
@@ -154,31 +191,25 @@ def options_of(run: Run) -> tuple[str, ...]:
     return (*named, "--tasks", TASKS[run.n], *RL, *run.options)
 
 
-def decoding(mode: DecodingMode) -> Decoding:
-    """Return how replies are drawn in evaluation: at the temperature of the DPEPO paper."""
-    return Decoding(TEMPERATURE, max_tokens=80, mode=mode, think=8 if mode == "admissible" else 0)
-
-
-def evaluate(work: Path, split: str, mode: DecodingMode, models: list[Run]) -> None:
+def evaluate(work: Path, exam: Exam, models: list[Run]) -> None:
     """Play a split with each model, in one process, so that every game is read once.
 
     Args:
         work: Holds the models; results go to its folder ``eval``.
-        split: Official split.
-        mode: Decoding.
-        models: What is played; a run's name is that of its folder.
+        exam: What is played, and how.
+        models: What plays; a run's name is that of its folder.
     """
     torch.set_num_threads(1)
     # All games of a split stay in memory (5 MB each) for the next model.
     blueprint.blueprint = downward.exclusive(lru_cache(None)(blueprint.Blueprint))
     for run in models:
-        first = make_env("alfworld", split, run.n, TURNS)
+        first = make_env("alfworld", exam.split, run.n, TURNS)
         envs = [first, *(first.sibling() for _ in range(1, BATCH))]
         model = TransformersModel(str(work / run.name), batch_size=BATCH)
-        agent = make_agent(run.algorithm, ModelOptions(model, "compact", decoding(mode)), run.n)
+        agent = make_agent(run.algorithm, ModelOptions(model, "compact", exam.decoding), run.n)
         tasks = first.task_set.tasks
         protocol = Protocol.of(run.label, "alfworld", first, run.seed, tasks, agent.settings)
-        results = results_of(work, run, split, mode)
+        results = results_of(work, run, exam)
         with results.opened(protocol) as finished:
             missing = [task for task in tasks if task.id not in finished]
             bar = tqdm(play(envs, agent, missing, run.seed), results.path.name, len(missing))
@@ -188,35 +219,31 @@ def evaluate(work: Path, split: str, mode: DecodingMode, models: list[Run]) -> N
             env.close()
 
 
-def results_of(work: Path, run: Run, split: str, mode: str) -> RunFolder:
+def results_of(work: Path, run: Run, exam: Exam) -> RunFolder:
     """Return where the results of an evaluation are."""
-    return RunFolder(work / "eval" / f"{run.name}-n{run.n}-{split}-{mode}")
+    return RunFolder(work / "eval" / f"{run.name}-n{run.n}-{exam}".replace(" ", "-"))
 
 
-def evaluations(chosen: list[Run]) -> dict[tuple[str, DecodingMode], list[Run]]:
+def evaluations(chosen: list[Run]) -> dict[Exam, list[Run]]:
     """Return which models are played on what."""
     plain = [run for run in chosen if run.label in SHIPPED]
-    return {
-        ("valid_unseen", "admissible"): [*START, *chosen],
-        ("valid_seen", "admissible"): [*START, *plain],
-        ("valid_unseen", "free"): [*START, *plain],
-    }
+    return {exam: chosen if exam in (MAIN, WARM) else plain for exam in EXAMS}
 
 
 def report(work: Path, chosen: list[Run]) -> dict[str, Any]:
     """Return the numbers of the page."""
     groups: dict[tuple[str, int], list[Run]] = {}
-    for run in (*START, *chosen):
+    for run in chosen:
         groups.setdefault((run.label, run.n), []).append(run)
     rows: dict[tuple[str, int, str], Row] = {}
     by_seed: dict[tuple[str, int, str], list[int]] = {}
-    for (split, mode), models in evaluations(chosen).items():
+    for exam, models in evaluations(chosen).items():
         for (label, n), members in groups.items():
-            folders = [results_of(work, run, split, mode) for run in members if run in models]
+            folders = [results_of(work, run, exam) for run in members if run in models]
             made = [folder for folder in folders if folder.path.exists()]
             played = [(f.protocol(), "unverified", list(f.latest())) for f in made]
             if played:
-                what = (label, n, f"{split} {mode}")
+                what = (label, n, str(exam))
                 rows[what] = row(label, played)
                 by_seed[what] = [sum(bool(e.won) for e in episodes) for *_, episodes in played]
     found = []
@@ -229,7 +256,7 @@ def report(work: Path, chosen: list[Run]) -> dict[str, Any]:
         for (of, m, what), one in rows.items():
             if (of, m) != (label, n):
                 continue
-            before = rows["sft", n, what]
+            before = rows[members[0].start, n, what]
             against = paired(one.outcomes, before.outcomes)
             entry[what] = {
                 "won": one.won,
@@ -286,12 +313,12 @@ def page(data: dict[str, Any]) -> str:
         difference, low, high = cell["over_sft"]
         return f"{100 * difference:+.1f} [{100 * low:+.0f}, {100 * high:+.0f}]"
 
-    whats = ("valid_unseen admissible", "valid_seen admissible", "valid_unseen free")
+    whats = [*map(str, EXAMS)]
     lines = [
         "| agent | n | seeds | env steps | tokens in / out | minutes | "
         + " | ".join(whats)
-        + " | over SFT, valid_unseen |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        + f" | over its cold start, {MAIN} |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for entry in data["rows"]:
         spent = "– | – | –"
@@ -301,13 +328,13 @@ def page(data: dict[str, Any]) -> str:
                 f"{entry['tokens_out'] / 1e6:.1f} M | {entry['minutes']:.0f}"
             )
         cells = " | ".join(percent(entry.get(what)) for what in whats)
-        over = "–" if entry["agent"] == "sft" else gain(entry[whats[0]])
+        over = "–" if entry["agent"] in PASSES else gain(entry[whats[0]])
         lines.append(
             f"| {entry['agent']} | {entry['n']} | {entry['seeds']} | {spent} | {cells} | {over} |"
         )
     lines += [
         "",
-        "Diversity and length of play on valid_unseen, admissible decoding:",
+        f"Diversity and length of play, {MAIN}:",
         "",
         "| agent | n | turns | steps | " + " | ".join(DIVERSITY).replace("_", " ") + " |",
         "|---|---|---|---|" + "---|" * len(DIVERSITY),
@@ -341,22 +368,22 @@ def ship(work: Path, chosen: list[Run], data: dict[str, Any]) -> None:
     """
     entries = {(entry["agent"], entry["n"]): entry for entry in data["rows"]}
     for label in SHIPPED:
-        run = next((run for run in chosen if run.label == label and run.seed == 0), None)
-        n = run.n if run else 1
-        entry = entries[label, n]
-        source, folder = work / (run.name if run else "sft"), CHECKPOINTS / label
+        # Of the cold start's two, the one that is played alone.
+        run = [run for run in chosen if run.label == label and run.seed == 0][-1]
+        entry = entries[label, run.n]
+        source, folder = work / run.name, CHECKPOINTS / label
         AutoModelForCausalLM.from_pretrained(source, dtype="float16").save_pretrained(folder)
         AutoTokenizer.from_pretrained(source).save_pretrained(folder)
-        play = {"style": "compact", "decoding": decoding("admissible").to_json()}
+        play = {"style": "compact", "decoding": MAIN.decoding.to_json()}
         (folder / "play.json").write_text(json.dumps(play, indent=1) + "\n")
-        (folder / "README.md").write_text(card(label, n, run, entry))
+        (folder / "README.md").write_text(card(run, entry))
 
 
-def card(label: str, n: int, run: Run | None, entry: dict[str, Any]) -> str:
+def card(run: Run, entry: dict[str, Any]) -> str:
     """Return the model card of a checkpoint."""
     demonstrations = "; ".join(" ".join(("dpepo.demonstrate", *games)) for games in GAMES)
-    budget = f"`dpepo.sft {' '.join(SFT)}`, from random weights."
-    if run is not None:
+    budget = f"`dpepo.sft --epochs {PASSES[run.start]}`, from random weights."
+    if run.algorithm != "sft":
         tokens = (entry["tokens_in"] + entry["tokens_out"]) / 1e6
         budget += (
             f" Then `dpepo.train {' '.join(options_of(run))}`: {entry['env_steps']:,.0f} steps of "
@@ -364,20 +391,20 @@ def card(label: str, n: int, run: Run | None, entry: dict[str, Any]) -> str:
             f"(means of {entry['seeds']} seeds). This is seed 0; no choice was made among seeds."
         )
     scores = "\n".join(
-        f"- {what} decoding, n = {n}: {cell['rate']:.1%}, 95 % interval "
+        f"- {what}, n = {run.n}: {cell['rate']:.1%}, 95 % interval "
         f"[{cell['interval'][0]:.0%}, {cell['interval'][1]:.0%}]"
         for what, cell in entry.items()
         if isinstance(cell, dict)
     )
-    return f"""# {label}
+    return f"""# {run.label}
 
-A Llama of 1.1 million parameters (4 layers of 128, a vocabulary of whole words) that plays ALFWorld
-with the `compact` prompt: `python -m leaderboard.run --agent {label} --n {n}`. Weights in fp16.
+A Llama of 1.1 million parameters (4 layers of 128, a vocabulary of whole words; in fp16) that plays
+ALFWorld with the `compact` prompt: `python -m leaderboard.run --agent {run.label} --n {run.n}`.
 
 - **Data**: official train games only: `{demonstrations}`, played by the hand-written agent
   `searcher`; reinforcement draws from the same split.
 - **Budget**: {budget}
-- **Scores** on all games of a split, temperature {TEMPERATURE}, {TURNS} turns, all seeds of the
+- **Scores** on all games of a split by decoding and temperature, {TURNS} turns, all seeds of the
   algorithm together (`benchmarks/training.py`; the row of this very file is on the leaderboard):
 
 {scores}
@@ -394,8 +421,9 @@ def draw(work: Path, chosen: list[Run], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
-    for number, label in enumerate(dict.fromkeys(run.label for run in chosen)):
-        for run in (run for run in chosen if run.label == label):
+    learners = [run for run in chosen if run.algorithm != "sft"]
+    for number, label in enumerate(dict.fromkeys(run.label for run in learners)):
+        for run in (run for run in learners if run.label == label):
             rows = curve_of(work, run)
             won = [one["won"] for one in rows]
             smooth = [fmean(won[max(0, i - 4) : i + 1]) for i in range(len(won))]
@@ -426,7 +454,7 @@ def main() -> None:
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, mp_context=spawn, max_tasks_per_child=1) as pool:
         jobs = evaluations(chosen).items()
-        for job in [pool.submit(evaluate, work, *where, models) for where, models in jobs]:
+        for job in [pool.submit(evaluate, work, *each) for each in jobs]:
             job.result()
     data = report(work, chosen)
     OUT.write_text(json.dumps(data, indent=1) + "\n")
