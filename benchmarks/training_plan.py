@@ -1,0 +1,115 @@
+"""What is trained, with which options, and what it is played on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents.chat.model import Decoding, DecodingMode
+from leaderboard.store import RunFolder
+
+GAMES = ("--games", "1100", "--n", "4"), ("--games", "800", "--n", "1")
+PASSES = {"sft": "1", "sft2": "2"}  # of each cold start over the demonstrations
+ENV_STEPS, LONG = 24_000, 48_000
+RL = ("--group", "8", "--lr", "3e-4", "--updates", "1000", "--env-steps", str(ENV_STEPS))
+TASKS = {1: "8", 4: "4"}  # of an update, by n: about as many tokens
+TURNS, BATCH = 25, 64
+SHIPPED = ("sft", "grpo", "gigpo", "dpepo")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run.
+
+    Attributes:
+        name: Of its folder.
+        algorithm: Advantage estimator.
+        n: Number of replicas.
+        seed: Its seed.
+        options: Further options of dpepo.train.
+        start: The cold start that it goes on from.
+    """
+
+    name: str
+    algorithm: str
+    n: int
+    seed: int
+    options: tuple[str, ...] = ()
+    start: str = "sft"
+
+    @property
+    def label(self) -> str:
+        """The name without the seed."""
+        return self.name.removesuffix(f"-{self.seed}")
+
+
+@dataclass(frozen=True)
+class Exam:
+    """What models are played on, all games of a split.
+
+    Attributes:
+        split: Official split.
+        mode: Decoding.
+        temperature: That of the DPEPO paper, or that at which rollouts are drawn in training.
+    """
+
+    split: str
+    mode: DecodingMode
+    temperature: float
+
+    def __str__(self) -> str:
+        """Return the name in tables and folders."""
+        return f"{self.split} {self.mode} {self.temperature}"
+
+    @property
+    def decoding(self) -> Decoding:
+        """How replies are drawn."""
+        think = 8 if self.mode == "admissible" else 0
+        return Decoding(self.temperature, max_tokens=80, mode=self.mode, think=think)
+
+
+MAIN, WARM = Exam("valid_unseen", "admissible", 0.4), Exam("valid_unseen", "admissible", 1.0)
+EXAMS = MAIN, WARM, Exam("valid_seen", "admissible", 0.4), Exam("valid_unseen", "free", 0.4)
+
+
+def runs(seeds: int, ablations: int) -> list[Run]:
+    """Return the models in the order in which they are made, cold starts first."""
+    found = [Run("sft", "sft", 4, 0), Run("sft", "sft", 1, 0)]
+    algorithms = (("dpepo", 4), ("grpo", 1), ("gigpo", 1))
+    found += [Run(f"{a}-{seed}", a, n, seed) for seed in range(seeds) for a, n in algorithms]
+    if not ablations:
+        return found
+    other = {
+        # Games that need no download.
+        "dpepo-generated": ("sft", "--split", "generated:train"),
+        "dpepo-no-action": ("sft", "--alpha", "1", "--omega", "1"),
+        "dpepo-no-transition": ("sft", "--gamma", "1", "--beta", "1"),
+        "dpepo-long": ("sft", "--env-steps", str(LONG)),
+        "dpepo2": ("sft2", "--env-steps", str(LONG), "--steps", "3"),
+    }
+    return [
+        *found,
+        Run("sft2", "sft", 4, 0, start="sft2"),
+        *(
+            Run(f"{name}-{seed}", "dpepo", 4, seed, tuple(options), start)
+            for seed in range(ablations)
+            for name, (start, *options) in other.items()
+        ),
+    ]
+
+
+def options_of(run: Run) -> tuple[str, ...]:
+    """Return the options of a training run but its folders."""
+    named = ("--algorithm", run.algorithm, "--n", str(run.n), "--seed", str(run.seed))
+    return (*named, "--tasks", TASKS[run.n], *RL, *run.options)
+
+
+def evaluations(chosen: list[Run]) -> dict[Exam, list[Run]]:
+    """Return which models are played on what."""
+    plain = [run for run in chosen if run.label in SHIPPED]
+    return {exam: chosen if exam in (MAIN, WARM) else plain for exam in EXAMS}
+
+
+def results_of(work: Path, run: Run, exam: Exam) -> RunFolder:
+    """Return where the results of an evaluation are."""
+    return RunFolder(work / "eval" / f"{run.name}-n{run.n}-{exam}".replace(" ", "-"))
