@@ -18,7 +18,8 @@ pytest.importorskip("ray")
 
 from dpepo.scale.ray import RayTrainer
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("ray")]
+# A busy machine starts Ray's processes slowly. All of these tests share one cluster.
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("ray")]
 
 CHECKPOINT = Path(train.__file__).parents[1] / "agents" / "checkpoints" / "sft"
 

@@ -25,7 +25,8 @@ from dpepo.scale import pool
 from dpepo.scale.cluster import ClusterError
 from leaderboard.cluster import ClusterPlayer
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("ray")]  # one cluster for all of them
+# A busy machine starts Ray's processes slowly. All of these tests share one cluster.
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("ray")]
 
 TASKS = ToyTasks("train").tasks
 
