@@ -102,10 +102,11 @@ def evaluate(work: Path, exam: Exam, models: list[Run]) -> None:
     # All games of a split stay in memory (5 MB each) for the next model.
     blueprint.blueprint = downward.exclusive(lru_cache(None)(blueprint.Blueprint))
     for run in models:
-        first = make_env("alfworld", exam.split, run.n, TURNS)
+        n = exam.n or run.n
+        first = make_env("alfworld", exam.split, n, TURNS)
         envs = [first, *(first.sibling() for _ in range(1, BATCH))]
         model = TransformersModel(str(work / run.name), batch_size=BATCH)
-        agent = make_agent(run.algorithm, ModelOptions(model, "compact", exam.decoding), run.n)
+        agent = make_agent(run.algorithm, ModelOptions(model, "compact", exam.decoding), n)
         tasks = first.task_set.tasks
         protocol = Protocol.of(run.label, "alfworld", first, run.seed, tasks, agent.settings)
         results = results_of(work, run, exam)
@@ -125,7 +126,7 @@ def main() -> None:
     )
     parser.add_argument("work", type=Path, help="folder of data, models and results")
     parser.add_argument("--seeds", type=int, default=1, help="seeds of each algorithm")
-    parser.add_argument("--ablations", type=int, default=0, help="seeds of DPEPO's ablations")
+    parser.add_argument("--ablations", type=int, default=0, help="seeds of variants and ablations")
     parser.add_argument("--ship", action="store_true", help="write agents/checkpoints, too")
     given = parser.parse_args()
     work: Path = given.work

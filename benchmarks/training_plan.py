@@ -51,15 +51,18 @@ class Exam:
         split: Official split.
         mode: Decoding.
         temperature: That of the DPEPO paper, or that at which rollouts are drawn in training.
+        n: Number of replicas; None is that of training.
     """
 
     split: str
     mode: DecodingMode
     temperature: float
+    n: int | None = None
 
     def __str__(self) -> str:
-        """Return the name in tables and folders."""
-        return f"{self.split} {self.mode} {self.temperature}"
+        """Return the name in tables."""
+        name = f"{self.split} {self.mode} {self.temperature}"
+        return f"{name} n={self.n}" if self.n else name
 
     @property
     def decoding(self) -> Decoding:
@@ -69,7 +72,8 @@ class Exam:
 
 
 MAIN, WARM = Exam("valid_unseen", "admissible", 0.4), Exam("valid_unseen", "admissible", 1.0)
-EXAMS = MAIN, WARM, Exam("valid_seen", "admissible", 0.4), Exam("valid_unseen", "free", 0.4)
+WIDE = Exam("valid_unseen", "admissible", 1.0, n=4)  # of what was trained with one replica
+EXAMS = MAIN, WARM, WIDE, Exam("valid_seen", "admissible", 0.4), Exam("valid_unseen", "free", 0.4)
 
 
 def runs(seeds: int, ablations: int) -> list[Run]:
@@ -86,16 +90,14 @@ def runs(seeds: int, ablations: int) -> list[Run]:
         "dpepo-no-transition": ("sft", "--gamma", "1", "--beta", "1"),
         "dpepo-long": ("sft", "--env-steps", str(LONG)),
         "dpepo2": ("sft2", "--env-steps", str(LONG), "--steps", "3"),
+        "grpo2": ("sft2",),
     }
-    return [
-        *found,
-        Run("sft2", "sft", 4, 0, start="sft2"),
-        *(
-            Run(f"{name}-{seed}", "dpepo", 4, seed, tuple(options), start)
-            for seed in range(ablations)
-            for name, (start, *options) in other.items()
-        ),
-    ]
+    found += [Run("sft2", "sft", n, 0, start="sft2") for n in (4, 1)]
+    for seed in range(ablations):
+        for name, (start, *options) in other.items():
+            algorithm, n = ("grpo", 1) if name == "grpo2" else ("dpepo", 4)
+            found.append(Run(f"{name}-{seed}", algorithm, n, seed, tuple(options), start))
+    return found
 
 
 def options_of(run: Run) -> tuple[str, ...]:
@@ -107,9 +109,12 @@ def options_of(run: Run) -> tuple[str, ...]:
 def evaluations(chosen: list[Run]) -> dict[Exam, list[Run]]:
     """Return which models are played on what."""
     plain = [run for run in chosen if run.label in SHIPPED]
-    return {exam: chosen if exam in (MAIN, WARM) else plain for exam in EXAMS}
+    alone = [run for run in chosen if run.n == 1 and run.algorithm != "sft"]
+    special = {MAIN: chosen, WARM: chosen, WIDE: alone}
+    return {exam: special.get(exam, plain) for exam in EXAMS}
 
 
 def results_of(work: Path, run: Run, exam: Exam) -> RunFolder:
     """Return where the results of an evaluation are."""
-    return RunFolder(work / "eval" / f"{run.name}-n{run.n}-{exam}".replace(" ", "-"))
+    name = f"{run.name}-n{exam.n or run.n}-{exam.split}-{exam.mode}-{exam.temperature}"
+    return RunFolder(work / "eval" / name)

@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import sys
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from statistics import fmean
@@ -20,6 +21,7 @@ from training_plan import (
     PASSES,
     SHIPPED,
     TURNS,
+    Exam,
     Run,
     evaluations,
     options_of,
@@ -46,17 +48,15 @@ def report(work: Path, chosen: list[Run]) -> dict[str, Any]:
     groups: dict[tuple[str, int], list[Run]] = {}
     for run in chosen:
         groups.setdefault((run.label, run.n), []).append(run)
-    rows: dict[tuple[str, int, str], Row] = {}
-    by_seed: dict[tuple[str, int, str], list[int]] = {}
+    rows: dict[tuple[str, int, Exam], tuple[Row, list[int]]] = {}
     for exam, models in evaluations(chosen).items():
         for (label, n), members in groups.items():
             folders = [results_of(work, run, exam) for run in members if run in models]
             made = [folder for folder in folders if folder.path.exists()]
             played = [(f.protocol(), "unverified", list(f.latest())) for f in made]
             if played:
-                what = (label, n, str(exam))
-                rows[what] = row(label, played)
-                by_seed[what] = [sum(bool(e.won) for e in episodes) for *_, episodes in played]
+                by_seed = [sum(bool(e.won) for e in episodes) for *_, episodes in played]
+                rows[label, n, exam] = row(label, played), by_seed
     found = []
     for (label, n), members in groups.items():
         entry: dict[str, Any] = {"agent": label, "n": n, "seeds": len(members)}
@@ -64,17 +64,17 @@ def report(work: Path, chosen: list[Run]) -> dict[str, Any]:
         if curves:
             for name in ("env_steps", "tokens_in", "tokens_out", "minutes", "updates"):
                 entry[name] = sum(curve[-1][name] for curve in curves) / len(curves)
-        for (of, m, what), one in rows.items():
+        for (of, m, exam), (one, by_seed) in rows.items():
             if (of, m) != (label, n):
                 continue
-            before = rows[members[0].start, n, what]
+            before, _ = rows[members[0].start, exam.n or n, replace(exam, n=None)]
             against = paired(one.outcomes, before.outcomes)
-            entry[what] = {
+            entry[str(exam)] = {
                 "won": one.won,
                 "episodes": len(one.finished),
                 "rate": one.rate,
                 "interval": one.interval,
-                "by_seed": by_seed[of, m, what],
+                "by_seed": by_seed,
                 "over_sft": against and [against.difference, *against.interval],
                 "turns": one.mean(lambda e: e.cost.turns),
                 "steps": one.mean(lambda e: e.cost.steps),
@@ -129,7 +129,7 @@ def page(data: dict[str, Any]) -> str:
         "| agent | n | seeds | env steps | tokens in / out | minutes | "
         + " | ".join(whats)
         + f" | over its cold start, {MAIN} |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "|" + "---|" * (7 + len(whats)),
     ]
     for entry in data["rows"]:
         spent = "– | – | –"
