@@ -226,7 +226,7 @@ def card(run: Run, entry: dict[str, Any]) -> str:
             f"(means of {entry['seeds']} seeds). This is seed 0; no choice was made among seeds."
         )
     scores = "\n".join(
-        f"- {what}, n = {run.n}: {cell['rate']:.1%}, 95 % interval "
+        f"- {what if 'n=' in what else f'{what} n={run.n}'}: {cell['rate']:.1%}, 95 % interval "
         f"[{cell['interval'][0]:.0%}, {cell['interval'][1]:.0%}]"
         for what, cell in entry.items()
         if isinstance(cell, dict)
