@@ -173,14 +173,14 @@ def page(data: dict[str, Any]) -> str:
 
 
 def draw(work: Path, chosen: list[Run], path: Path) -> None:
-    """Draw the success of the rollouts against what had been spent."""
+    """Draw the success of the rollouts of each algorithm against what had been spent."""
     import matplotlib
 
     matplotlib.use("svg")
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
-    learners = [run for run in chosen if run.algorithm != "sft"]
+    learners = [run for run in chosen if run.label in SHIPPED and run.algorithm != "sft"]
     for number, label in enumerate(dict.fromkeys(run.label for run in learners)):
         for run in (run for run in learners if run.label == label):
             rows = curve_of(work, run)
