@@ -59,7 +59,9 @@ def report(work: Path, chosen: list[Run]) -> dict[str, Any]:
                 rows[label, n, exam] = row(label, played), by_seed
     found = []
     for (label, n), members in groups.items():
+        first = members[0]
         entry: dict[str, Any] = {"agent": label, "n": n, "seeds": len(members)}
+        entry |= {"start": first.start, "options": " ".join(first.options)}
         curves = [curve_of(work, run) for run in members if run.algorithm != "sft"]
         if curves:
             for name in ("env_steps", "tokens_in", "tokens_out", "minutes", "updates"):
@@ -67,7 +69,7 @@ def report(work: Path, chosen: list[Run]) -> dict[str, Any]:
         for (of, m, exam), (one, by_seed) in rows.items():
             if (of, m) != (label, n):
                 continue
-            before, _ = rows[members[0].start, exam.n or n, replace(exam, n=None)]
+            before, _ = rows[first.start, exam.n or n, replace(exam, n=None)]
             against = paired(one.outcomes, before.outcomes)
             entry[str(exam)] = {
                 "won": one.won,
@@ -144,6 +146,14 @@ def page(data: dict[str, Any]) -> str:
             f"| {entry['agent']} | {entry['n']} | {entry['seeds']} | {spent} | {cells} | {over} |"
         )
     lines += [
+        "",
+        *(
+            f"- `{entry['agent']}` starts from `{entry['start']}`"
+            + (f", with `{entry['options']}`" if entry["options"] else "")
+            for entry in data["rows"]
+            if entry["agent"] not in (*PASSES, *SHIPPED)
+        ),
+        *(f"- `{name}`: a cold start of `--epochs {passes}`" for name, passes in PASSES.items()),
         "",
         f"Diversity and length of play, {MAIN}:",
         "",
