@@ -81,23 +81,26 @@ def runs(seeds: int, ablations: int) -> list[Run]:
     found = [Run("sft", "sft", 4, 0), Run("sft", "sft", 1, 0)]
     algorithms = (("dpepo", 4), ("grpo", 1), ("gigpo", 1))
     found += [Run(f"{a}-{seed}", a, n, seed) for seed in range(seeds) for a, n in algorithms]
-    if not ablations:
-        return found
-    other = {
-        # Games that need no download.
-        "dpepo-generated": ("sft", "--split", "generated:train"),
-        "dpepo-no-action": ("sft", "--alpha", "1", "--omega", "1"),
-        "dpepo-no-transition": ("sft", "--gamma", "1", "--beta", "1"),
-        "dpepo-long": ("sft", "--env-steps", str(LONG)),
-        "dpepo2": ("sft2", "--env-steps", str(LONG), "--steps", "3"),
-        "grpo2": ("sft2",),
-    }
-    found += [Run("sft2", "sft", n, 0, start="sft2") for n in (4, 1)]
-    for seed in range(ablations):
-        for name, (start, *options) in other.items():
-            algorithm, n = ("grpo", 1) if name == "grpo2" else ("dpepo", 4)
-            found.append(Run(f"{name}-{seed}", algorithm, n, seed, tuple(options), start))
-    return found
+    if ablations:
+        found += [Run("sft2", "sft", n, 0, start="sft2") for n in (4, 1)]
+    return found + [run for seed in range(ablations) for run in variants(seed)]
+
+
+def variants(seed: int) -> list[Run]:
+    """Return the runs that differ in one thing, or start from the longer cold start."""
+
+    def dpepo(name: str, *options: str, start: str = "sft") -> Run:
+        return Run(f"{name}-{seed}", "dpepo", 4, seed, options, start)
+
+    longer = ("--env-steps", str(LONG))
+    return [
+        dpepo("dpepo-generated", "--split", "generated:train"),  # games that need no download
+        dpepo("dpepo-no-action", "--alpha", "1", "--omega", "1"),
+        dpepo("dpepo-no-transition", "--gamma", "1", "--beta", "1"),
+        dpepo("dpepo-long", *longer),
+        dpepo("dpepo2", *longer, "--steps", "3", start="sft2"),
+        Run(f"grpo2-{seed}", "grpo", 1, seed, start="sft2"),
+    ]
 
 
 def options_of(run: Run) -> tuple[str, ...]:

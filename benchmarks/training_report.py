@@ -48,15 +48,15 @@ def report(work: Path, chosen: list[Run]) -> dict[str, Any]:
     groups: dict[tuple[str, int], list[Run]] = {}
     for run in chosen:
         groups.setdefault((run.label, run.n), []).append(run)
-    rows: dict[tuple[str, int, Exam], tuple[Row, list[int]]] = {}
+    rows: dict[tuple[str, int], dict[Exam, tuple[Row, list[int]]]] = {of: {} for of in groups}
     for exam, models in evaluations(chosen).items():
-        for (label, n), members in groups.items():
+        for of, members in groups.items():
             folders = [results_of(work, run, exam) for run in members if run in models]
             made = [folder for folder in folders if folder.path.exists()]
             played = [(f.protocol(), "unverified", list(f.latest())) for f in made]
             if played:
                 by_seed = [sum(bool(e.won) for e in episodes) for *_, episodes in played]
-                rows[label, n, exam] = row(label, played), by_seed
+                rows[of][exam] = row(of[0], played), by_seed
     found = []
     for (label, n), members in groups.items():
         first = members[0]
@@ -66,10 +66,8 @@ def report(work: Path, chosen: list[Run]) -> dict[str, Any]:
         if curves:
             for name in ("env_steps", "tokens_in", "tokens_out", "minutes", "updates"):
                 entry[name] = sum(curve[-1][name] for curve in curves) / len(curves)
-        for (of, m, exam), (one, by_seed) in rows.items():
-            if (of, m) != (label, n):
-                continue
-            before, _ = rows[first.start, exam.n or n, replace(exam, n=None)]
+        for exam, (one, by_seed) in rows[label, n].items():
+            before, _ = rows[first.start, exam.n or n][replace(exam, n=None)]
             against = paired(one.outcomes, before.outcomes)
             entry[str(exam)] = {
                 "won": one.won,
@@ -176,7 +174,7 @@ def page(data: dict[str, Any]) -> str:
             "",
             *lines,
             "",
-            f"Minutes of each step (two at a time, one thread each): {times}.",
+            f"Minutes of each step (two at a time with a thread each; cold starts alone): {times}.",
             "",
         ]
     )

@@ -34,7 +34,7 @@ from dpepo.weights import Mode, WeightConfig
 from parallel_envs import ParallelEnvsError, Task
 from parallel_envs.registration import constructor
 
-__all__ = ["Config", "Trainer", "command", "main"]
+__all__ = ["Config", "Trainer", "check", "command", "main"]
 
 
 @dataclass(frozen=True)
@@ -276,15 +276,24 @@ class Trainer:
             env.close()
 
 
+def check(config: Config) -> None:
+    """Refuse what no trainer can do.
+
+    Raises:
+        ValueError: There is no model to start from, or no estimator of that name.
+    """
+    if not config.model:
+        raise ValueError("give --model: a folder to start from, such as dpepo.sft makes")
+    if config.algorithm not in estimator_names():
+        raise ValueError(f"--algorithm must be one of {', '.join(estimator_names())}")
+
+
 def main(out: Path, config: Config) -> None:
     """Make a training run, or go on with the one in the folder."""
-    if not config.model:
-        raise typer.BadParameter("give --model: a folder to start from, such as dpepo.sft makes")
-    if config.algorithm not in estimator_names():
-        raise typer.BadParameter(f"--algorithm must be one of {', '.join(estimator_names())}")
-    out.mkdir(parents=True, exist_ok=True)
     make = Trainer
     try:
+        check(config)
+        out.mkdir(parents=True, exist_ok=True)
         if config.ray:
             from dpepo.scale.ray import RayTrainer as make  # it needs the extra "ray"
         trainer = make(config, out)

@@ -328,9 +328,8 @@ class ParallelTextEnv(gymnasium.Env[Observation, tuple[str, ...]]):
             >>> env.sibling().max_turns, env.sibling(1).n
             (9, 1)
         """
-        return ParallelTextEnv(
-            self.task_set.share(), n or self.n, max_turns=self.max_turns, stop=self.stop
-        )
+        n = self.n if n is None else n
+        return ParallelTextEnv(self.task_set.share(), n, max_turns=self.max_turns, stop=self.stop)
 
     def record(self, terminated: bool = False, truncated: bool = False) -> Episode:
         """Return the record of the episode as far as it has been played.

@@ -276,6 +276,15 @@ def test_bad_arguments_are_refused_when_the_environment_is_made(
             make(engine, **arguments)
 
 
+def test_a_sibling_has_the_same_rules_and_refuses_what_an_environment_refuses(engine: str) -> None:
+    env = make(engine, n=2, max_turns=7, stop="all_ended")
+    other = env.sibling()
+    assert (other.n, other.max_turns, other.stop) == (2, 7, "all_ended")
+    assert other.task_set.tasks == env.task_set.tasks
+    with pytest.raises(ValueError, match="n must be"):
+        env.sibling(0)
+
+
 def test_tasks_restrict_to_ids_and_types(engine: str) -> None:
     everything = make(engine, tasks=None, n=1).task_set.tasks
     kind = everything[-1].type

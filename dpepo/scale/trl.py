@@ -25,13 +25,12 @@ from transformers import HfArgumentParser
 from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOConfig, GRPOTrainer
 
-from dpepo.advantages import estimator
 from dpepo.lessons import lessons, objective
 from dpepo.policy import arithmetic, token_logps
 from dpepo.rollout import Played
 from dpepo.scale.served import Served
 from dpepo.scale.shares import padded, share
-from dpepo.train import Config, Trainer, command
+from dpepo.train import Config, Trainer, check, command
 
 __all__ = ["TRLTrainer", "arguments", "main", "run"]
 
@@ -169,9 +168,7 @@ class TRLTrainer(GRPOTrainer):  # type: ignore[misc]
 def main(out: Path, config: Config, given: Sequence[str] = ()) -> None:
     """Make a training run on TRL, or go on with the one in the folder."""
     try:
-        estimator(config.algorithm)
-        if not config.model:
-            raise ValueError("give --model: a folder to start from, such as dpepo.sft makes")
+        check(config)
         mine = share(config, int(os.environ.get("WORLD_SIZE", "1")))
         out.mkdir(parents=True, exist_ok=True)
         last = get_last_checkpoint(str(out))  # type: ignore[no-untyped-call]
